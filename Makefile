@@ -1,0 +1,60 @@
+# Works on a machine that has only make and Python 3.11 or newer. `make help` lists the targets.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+READY  := .venv/.installed
+
+.PHONY: help test verify reproduce docs lint format lock clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: $(READY) ## run the tests
+	$(BIN)/pytest
+
+verify: $(READY) ## run the long studies: orders, drifts, ensembles
+	$(BIN)/pytest -m slow
+
+reproduce: $(READY) ## reproduce the results of the paper
+	$(BIN)/coadjoint reproduce
+
+docs: $(READY) ## write the tables that are made from the code into README.md
+	$(BIN)/python docs/tables.py
+
+lint: $(READY) ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+format: $(READY) ## put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# The oldest Python we support decides, so that what it resolves installs on the newer ones too.
+lock: ## resolve requirements.lock anew (needs Python 3.11)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	{ echo 'The lock is resolved on Python 3.11; name one: make lock PYTHON=python3.11' >&2; exit 1; }
+	rm -rf .lock && $(PYTHON) -m venv .lock
+	.lock/bin/python -m pip --disable-pip-version-check --quiet install '.[dev]' 'jax==0.10.2'
+	{ echo '# All that `make` installs, exactly; written by `make lock`.'; \
+	  .lock/bin/python -m pip freeze --exclude coadjoint; } > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+	rm -rf .lock
+
+clean: ## remove the environment, caches and build products
+	rm -rf .venv .lock .hypothesis .pytest_cache .ruff_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml | $(BIN)/pip
+	@echo 'Installing into .venv; the first time this takes a few minutes.'
+	$(PIP) install -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo 'coadjoint needs Python 3.11 or newer, and "$(PYTHON)" is not one.' \
+	       'Name one: make $(MAKECMDGOALS) PYTHON=python3.11' >&2; exit 1; }
+	$(PYTHON) -m venv .venv

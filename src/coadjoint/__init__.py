@@ -1,0 +1,39 @@
+"""coadjoint: stochastic Lie–Poisson systems, integrated with every Casimir kept to machine precision."""
+
+import os as _os
+
+import jax as _jax
+
+if "JAX_ENABLE_X64" not in _os.environ:
+    _jax.config.update("jax_enable_x64", True)
+
+from . import models as models
+from .algebras import SE3 as SE3
+from .algebras import SO3 as SO3
+from .algebras import SU as SU
+from .algebras import LieAlgebra as LieAlgebra
+from .algebras import Product as Product
+from .algebras import Semidirect as Semidirect
+from .algebras import StructureConstants as StructureConstants
+from .algebras import coadjoint_representation as coadjoint_representation
+from .drivers import Brownian as Brownian
+from .drivers import Increments as Increments
+from .ensemble import ensemble as ensemble
+from .integrators import TMK as TMK
+from .integrators import Claims as Claims
+from .integrators import EulerMaruyamaMK as EulerMaruyamaMK
+from .integrators import Heun as Heun
+from .integrators import HeunMK as HeunMK
+from .integrators import ImplicitMidpoint as ImplicitMidpoint
+from .integrators import Integrator as Integrator
+from .integrators import Trapezoidal as Trapezoidal
+from .reducers import Covariance as Covariance
+from .reducers import Mean as Mean
+from .solution import Solution as Solution
+from .solution import UnsolvedStepError as UnsolvedStepError
+from .solve import solve as solve
+from .systems import Noise as Noise
+from .systems import System as System
+from .systems import salt as salt
+
+__version__ = "0.1.0"

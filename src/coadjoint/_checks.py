@@ -1,0 +1,77 @@
+"""Checks of what a user gave: each failure is a sentence with the argument, what it was and what it may be."""
+
+import math
+import operator
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+
+def require_float64() -> None:
+    """Raise unless JAX computes in double precision."""
+    if not jax.config.read("jax_enable_x64"):
+        raise ValueError(
+            "coadjoint computes in float64, but JAX is set to float32 (JAX_ENABLE_X64 or jax_enable_x64 is off). "
+            "Unset JAX_ENABLE_X64, or call jax.config.update('jax_enable_x64', True)."
+        )
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether anything in the tree is being traced (differentiated, compiled or mapped) by JAX."""
+    return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree))
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number above zero."""
+    number = finite(name, value)
+    if not number > 0:
+        raise ValueError(f"{name} must be above 0, not {value!r}.")
+    return number
+
+
+def finite(name: str, value: Any) -> float:
+    """A finite number."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} must be a number known before the run; it cannot be traced or differentiated.")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}.") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {value!r}.")
+    return number
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """A whole number, at least `least`."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}.") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}.")
+    return number
+
+
+def vector(name: str, value: Any, length: int) -> np.ndarray:
+    """A finite real vector of the given length."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be {length} numbers, not {value!r}.") from None
+    if array.shape != (length,):
+        raise ValueError(f"{name} must be {length} numbers, shape ({length},), not shape {array.shape}.")
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite, not {array}.")
+    return array
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """One of the allowed words."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}.")
+    return value

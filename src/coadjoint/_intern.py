@@ -1,0 +1,159 @@
+"""Functions as data: a traced function whose code is interned and whose captured arrays are inputs.
+
+JAX recompiles when it meets a function it has not seen, and a lambda written anew on every call is such a function.
+Here a function is traced once to a jaxpr; equal jaxprs (same primitives, same wiring, same literals) become one and
+the same object; the arrays the function closes over become leaves. Compiled code is then reused whenever only
+numbers have changed.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.core
+import numpy as np
+from jax.extend import core as jex
+from jaxtyping import Array, PyTree
+
+
+class _Code:
+    """The code of a function; two are equal when they do the same with their inputs."""
+
+    def __init__(self, jaxpr: jex.Jaxpr, out_tree: Any, key: Hashable):
+        self.jaxpr, self.out_tree, self._key, self._hash = jaxpr, out_tree, key, hash(key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Code) and self._hash == other._hash and self._key == other._key)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.jaxpr.eqns)} operations>"
+
+
+_codes: dict[_Code, _Code] = {}
+
+
+class Function(eqx.Module):
+    """A traced function: interned code and the arrays it has captured."""
+
+    code: _Code = eqx.field(static=True)
+    consts: list[Array]
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        """Evaluate at arguments of the same structure as those it was traced with."""
+        flat = jax.core.eval_jaxpr(self.code.jaxpr, self.consts, *jax.tree.leaves(args))
+        return jax.tree.unflatten(self.code.out_tree, flat)
+
+
+def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
+    """Trace `fn` at `args` (arrays or shapes) and intern what it does."""
+    closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
+    closed = jax.make_jaxpr(lambda *xs: _eval_inlined(closed.jaxpr, closed.consts, *xs))(*jax.tree.leaves(args))
+    out_tree = jax.tree.structure(shape)
+    code = _Code(closed.jaxpr, out_tree, (_jaxpr_key(closed.jaxpr), out_tree))
+    code = _codes.setdefault(code, code)
+    return Function(code, [jax.numpy.asarray(c) for c in closed.consts])
+
+
+def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
+    """Evaluate, stepping inside nested `jit`s, so that what they have captured surfaces too."""
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def read(v):
+        return v.val if isinstance(v, jex.Literal) else env[v]
+
+    for eqn in jaxpr.eqns:
+        values = [read(v) for v in eqn.invars]
+        if eqn.primitive.name in ("jit", "pjit"):
+            inner = eqn.params["jaxpr"]
+            out = _eval_inlined(inner.jaxpr, inner.consts, *values)
+        else:
+            arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
+            alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
+            out = jax.core.eval_jaxpr(alone, [], *arguments.values())
+        env.update(zip(eqn.outvars, out, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _jaxpr_key(jaxpr: jex.Jaxpr) -> Hashable:
+    """A hashable value equal for two jaxprs exactly when they are the same code."""
+    names: dict[Any, int] = {}
+
+    def name(v):
+        return names.setdefault(v, len(names))
+
+    def atom(v):
+        if isinstance(v, jex.Literal):
+            return ("literal", _value_key(v.val), str(v.aval))
+        return name(v)
+
+    head = tuple((name(v), str(v.aval)) for v in [*jaxpr.constvars, *jaxpr.invars])
+    body = tuple(
+        (
+            eqn.primitive,
+            tuple(atom(v) for v in eqn.invars),
+            tuple((name(v), str(v.aval)) for v in eqn.outvars),
+            tuple(sorted(((k, _value_key(v)) for k, v in eqn.params.items()), key=lambda kv: kv[0])),
+        )
+        for eqn in jaxpr.eqns
+    )
+    return (head, body, tuple(atom(v) for v in jaxpr.outvars))
+
+
+def _value_key(value: Any) -> Hashable:
+    """A hashable stand-in for a parameter of an operation."""
+    if isinstance(value, jex.ClosedJaxpr):
+        return ("closed", _jaxpr_key(value.jaxpr), tuple(_value_key(c) for c in value.consts))
+    if isinstance(value, jex.Jaxpr):
+        return ("jaxpr", _jaxpr_key(value))
+    if isinstance(value, (tuple, list)):
+        return (type(value).__name__, tuple(_value_key(v) for v in value))
+    if isinstance(value, dict):
+        return ("dict", tuple((str(k), _value_key(v)) for k, v in sorted(value.items(), key=str)))
+    if isinstance(value, float):
+        return ("float", np.float64(value).tobytes())
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)) and not isinstance(value, jax.core.Tracer):
+        array = np.asarray(value)
+        return ("array", array.shape, str(array.dtype), array.tobytes())
+    try:
+        hash(value)
+    except TypeError:
+        return _Identity(value)
+    return (type(value), value)
+
+
+class Constant:
+    """A value that is part of the program: JAX does not look into it, and two with the same content are equal."""
+
+    def __init__(self, value: Any):
+        leaves, structure = jax.tree.flatten(value)
+        self.value, self._key = value, (structure, tuple(_value_key(x) for x in leaves))
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        """Call the value, if it is a function."""
+        return self.value(*args)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Constant) and self._key == other._key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class _Identity:
+    """Equal to itself alone; keeps its object alive, so that the identity stays its own."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.value is other.value

@@ -1,0 +1,144 @@
+"""se(3): rotations and translations of space. ξ = (ω, v), μ = (π, γ)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _doubledouble as dd
+from .base import LieAlgebra, cap
+from .so3 import SO3, Vec3, align, cross, orthogonal, rescale, rotation, turn
+
+Vec6 = Float[Array, "6"]
+
+_so3 = SO3()
+
+
+class SE3(LieAlgebra):
+    """se(3): [(ω, v), (η, w)] = (ω×η, ω×w − η×v), so ad*_ξ μ = (π×ω + γ×v, γ×ω).
+
+    ad_(ω,v) is block triangular with ω̂ on the diagonal and v̂ below, so an analytic function of it has the same
+    function of ω̂ on the diagonal and its derivative in the direction v below: every closed form of so(3) becomes
+    one of se(3) by differentiating it. Casimirs: π·γ and |γ|².
+    """
+
+    dim: int = eqx.field(default=6, static=True, init=False)
+
+    def bracket(self, xi: Vec6, eta: Vec6) -> Vec6:
+        """(ω×η, ω×w − η×v)."""
+        (omega, v), (theta, w) = _halves(xi), _halves(eta)
+        return jnp.concatenate([cross(omega, theta), cross(omega, w) - cross(theta, v)])
+
+    def ad_star(self, xi: Vec6, mu: Vec6) -> Vec6:
+        """(π×ω + γ×v, γ×ω)."""
+        (omega, v), (pi, gamma) = _halves(xi), _halves(mu)
+        return jnp.concatenate([cross(pi, omega) + cross(gamma, v), cross(gamma, omega)])
+
+    def flow(self, sigma: Vec6, mu: Vec6) -> Vec6:
+        """(Rπ + (D_v R)γ, Rγ) with R = R(ω) Rodrigues' rotation."""
+        return mu + _turn(sigma, mu)
+
+    def dexp(self, sigma: Vec6, zeta: Vec6) -> Vec6:
+        """The function of so(3) on the diagonal, its derivative below."""
+        return _lift(_so3.dexp, sigma, zeta)
+
+    def dexpinv(self, sigma: Vec6, zeta: Vec6) -> Vec6:
+        """The function of so(3) on the diagonal, its derivative below; |ω| < 2π."""
+        return _lift(_so3.dexpinv, sigma, zeta)
+
+    def casimirs(self, mu: Vec6) -> Float[Array, "2"]:
+        """(π·γ, |γ|²)."""
+        pi, gamma = _halves(mu)
+        return jnp.stack([pi @ gamma, gamma @ gamma])
+
+    @property
+    def casimir_names(self) -> tuple[str, ...]:
+        """The Casimirs."""
+        return ("π·γ", "|γ|²")
+
+    def casimir_scales(self, mu: Vec6) -> Float[Array, "2"]:
+        """(|π||γ|, |γ|²)."""
+        pi, gamma = _halves(mu)
+        return jnp.stack([jnp.linalg.norm(pi) * jnp.linalg.norm(gamma), gamma @ gamma])
+
+    def anchor(self, mu: Vec6) -> tuple[Float[Array, "2"], Vec6]:
+        """(π₀·γ₀, |γ₀|²), and the low-order words of μ."""
+        return self.casimirs(mu), jnp.zeros_like(mu)
+
+    def transport(self, sigma: Vec6, mu: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
+        """Act, rescale γ to |γ₀|, then put π on its plane: π += γ (C₁ − π·γ)/|γ|².
+
+        What adding to μ rounds off is kept for the next step: without noise the energy then does not drift either.
+        """
+        values, low = anchor
+        high, low = dd.two_sum(mu, _turn(sigma, mu) + low)
+        (pi, gamma), (pi_low, gamma_low) = _halves(high), _halves(low)
+        dgamma = rescale(gamma, gamma_low, values[1])
+        error = values[0] - pi @ gamma - (pi_low @ gamma + pi @ (gamma_low + dgamma))
+        length = gamma @ gamma
+        dpi = jnp.where(length > 0, error / jnp.where(length > 0, length, 1.0), 0.0) * gamma
+        change = cap(jnp.concatenate([dpi, dgamma]), high)
+        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + change))
+        return high, (values, jax.lax.stop_gradient(low))
+
+    # The group SE(3), as 4×4 matrices ((R, p), (0, 1)).
+
+    def group_exp(self, sigma: Vec6) -> Float[Array, "4 4"]:
+        """R = exp(ω̂), p = dexp_ω v."""
+        omega, v = _halves(sigma)
+        return _rigid(rotation(omega), _so3.dexp(omega, v))
+
+    def group_product(self, g: Float[Array, "4 4"], k: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+        """g k, its rotation kept orthogonal."""
+        R, p = g[:3, :3], g[:3, 3]
+        return _rigid(orthogonal(R @ k[:3, :3]), R @ k[:3, 3] + p)
+
+    def group_inverse(self, g: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+        """(Rᵀ, −Rᵀp)."""
+        R, p = g[:3, :3], g[:3, 3]
+        return _rigid(R.T, -R.T @ p)
+
+    def coadjoint(self, g: Float[Array, "4 4"], mu: Vec6) -> Vec6:
+        """(Rᵀ(π + γ×p), Rᵀγ)."""
+        R, p = g[:3, :3], g[:3, 3]
+        pi, gamma = _halves(mu)
+        return jnp.concatenate([R.T @ (pi + cross(gamma, p)), R.T @ gamma])
+
+    def group_align(self, g: Float[Array, "4 4"], source: Vec6, target: Vec6) -> Float[Array, "4 4"]:
+        """g moved by round-off so that Ad*_g source = target: Rᵀγ = γ', and γ×p = Rπ' − π for the part of p across γ.
+
+        The part of p along γ is free and may grow without bound, and its round-off with it; this keeps the rest of g
+        as accurate as the momentum.
+        """
+        (pi, gamma), (pi1, gamma1) = _halves(source), _halves(target)
+        R, p = align(g[:3, :3], gamma, gamma1), g[:3, 3]
+        length = gamma @ gamma
+        inverse = jnp.where(length > 0, 1.0 / jnp.where(length > 0, length, 1.0), 0.0)
+        across = cross(R @ pi1 - pi, gamma) - cross(cross(gamma, p), gamma)
+        return _rigid(R, p + jax.lax.stop_gradient(across * inverse))
+
+    def rotation_part(self, g: Float[Array, "... 4 4"]) -> Float[Array, "... 3 3"]:
+        """R."""
+        return g[..., :3, :3]
+
+
+def _rigid(R: Float[Array, "3 3"], p: Vec3) -> Float[Array, "4 4"]:
+    return jnp.eye(4).at[:3, :3].set(R).at[:3, 3].set(p)
+
+
+def _halves(x: Vec6) -> tuple[Vec3, Vec3]:
+    return x[:3], x[3:]
+
+
+def _turn(sigma: Vec6, mu: Vec6) -> Vec6:
+    """flow(σ, μ) − μ."""
+    (omega, v), (pi, gamma) = _halves(sigma), _halves(mu)
+    dgamma, drift = jax.jvp(lambda w: turn(w, gamma), (omega,), (v,))
+    return jnp.concatenate([turn(omega, pi) + drift, dgamma])
+
+
+def _lift(function, sigma: Vec6, zeta: Vec6) -> Vec6:
+    """f(ad_(ω,v)) (η, w) = (f(ad_ω) η, f(ad_ω) w + (D_v f(ad_ω)) η)."""
+    (omega, v), (eta, w) = _halves(sigma), _halves(zeta)
+    top, below = jax.jvp(lambda o: function(o, eta), (omega,), (v,))
+    return jnp.concatenate([top, function(omega, w) + below])

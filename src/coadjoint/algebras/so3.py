@@ -1,0 +1,133 @@
+"""so(3): rotations of space, in coordinates by the hat map."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .. import _doubledouble as dd
+from .._series import half_cot, stumpff
+from .base import LieAlgebra, cap
+
+Vec3 = Float[Array, "3"]
+
+
+def cross(a: Vec3, b: Vec3) -> Vec3:
+    """a × b, written out: `jnp.cross` costs a dozen gathers."""
+    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+
+
+def turn(sigma: Vec3, mu: Vec3) -> Vec3:
+    """exp(ad*_σ) μ − μ on so(3)*: what turning μ by −|σ| about σ changes (Rodrigues), analytic in σ at 0."""
+    x = sigma @ sigma
+    turned = cross(mu, sigma)
+    return stumpff(1, x) * turned + stumpff(2, x) * cross(turned, sigma)
+
+
+def rotate(sigma: Vec3, mu: Vec3) -> Vec3:
+    """exp(ad*_σ) μ on so(3)*."""
+    return mu + turn(sigma, mu)
+
+
+class SO3(LieAlgebra):
+    """so(3): [ξ, η] = ξ × η, so ad*_ξ μ = μ × ξ; one Casimir, |μ|²."""
+
+    dim: int = eqx.field(default=3, static=True, init=False)
+
+    def bracket(self, xi: Vec3, eta: Vec3) -> Vec3:
+        """ξ × η."""
+        return cross(xi, eta)
+
+    def ad_star(self, xi: Vec3, mu: Vec3) -> Vec3:
+        """μ × ξ."""
+        return cross(mu, xi)
+
+    def flow(self, sigma: Vec3, mu: Vec3) -> Vec3:
+        """Rodrigues' formula."""
+        return rotate(sigma, mu)
+
+    def dexp(self, sigma: Vec3, zeta: Vec3) -> Vec3:
+        """ζ + c₂ σ×ζ + c₃ σ×(σ×ζ), Stumpff functions of |σ|²."""
+        x = sigma @ sigma
+        once = cross(sigma, zeta)
+        return zeta + stumpff(2, x) * once + stumpff(3, x) * cross(sigma, once)
+
+    def dexpinv(self, sigma: Vec3, zeta: Vec3) -> Vec3:
+        """ζ − ½ σ×ζ + (1 − (θ/2) cot(θ/2))/θ² σ×(σ×ζ), θ = |σ| < 2π."""
+        once = cross(sigma, zeta)
+        return zeta - 0.5 * once + half_cot(sigma @ sigma) * cross(sigma, once)
+
+    def casimirs(self, mu: Vec3) -> Float[Array, "1"]:
+        """|μ|²."""
+        return (mu @ mu)[None]
+
+    @property
+    def casimir_names(self) -> tuple[str, ...]:
+        """The Casimir."""
+        return ("|μ|²",)
+
+    def casimir_scales(self, mu: Vec3) -> Float[Array, "1"]:
+        """|μ|²."""
+        return self.casimirs(mu)
+
+    def anchor(self, mu: Vec3) -> tuple[Float[Array, "1"], Vec3]:
+        """|μ₀|², and the low-order words of μ."""
+        return self.casimirs(mu), jnp.zeros_like(mu)
+
+    def transport(self, sigma: Vec3, mu: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
+        """Rotate, then rescale to |μ₀|; what adding to μ rounds off is kept for the next step."""
+        values, low = anchor
+        high, low = dd.two_sum(mu, turn(sigma, mu) + low)
+        change = rescale(high, low, values[0])
+        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + cap(change, high)))
+        return high, (values, jax.lax.stop_gradient(low))
+
+    # The group SO(3), as rotation matrices.
+
+    def group_exp(self, sigma: Vec3) -> Float[Array, "3 3"]:
+        """The rotation by |σ| about σ."""
+        return rotation(sigma)
+
+    def group_product(self, g: Float[Array, "3 3"], k: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+        """g k, kept orthogonal."""
+        return orthogonal(g @ k)
+
+    def group_inverse(self, g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+        """gᵀ."""
+        return g.T
+
+    def coadjoint(self, g: Float[Array, "3 3"], mu: Vec3) -> Vec3:
+        """gᵀ μ."""
+        return g.T @ mu
+
+    def group_align(self, g: Float[Array, "3 3"], source: Vec3, target: Vec3) -> Float[Array, "3 3"]:
+        """g turned by round-off so that gᵀ source = target."""
+        return align(g, source, target)
+
+    def rotation_part(self, g: Float[Array, "... 3 3"]) -> Float[Array, "... 3 3"]:
+        """g itself."""
+        return g
+
+
+def rotation(sigma: Vec3) -> Float[Array, "3 3"]:
+    """exp(σ̂): the rotation by |σ| about σ."""
+    return jax.vmap(lambda e: rotate(-sigma, e), out_axes=1)(jnp.eye(3))
+
+
+def align(R: Float[Array, "3 3"], source: Vec3, target: Vec3) -> Float[Array, "3 3"]:
+    """R turned by the small rotation that takes R target to source; the derivative is that of the identity."""
+    length = source @ source
+    turn = cross(R @ target, source) / jnp.where(length > 0, length, 1.0)
+    return R + jax.lax.stop_gradient(orthogonal(R + jax.vmap(cross, (None, 1), 1)(turn, R)) - R)
+
+
+def orthogonal(g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """One Newton–Schulz step towards the nearest orthogonal matrix; the derivative is that of the identity."""
+    return g + jax.lax.stop_gradient(0.5 * (g - g @ (g.T @ g)))
+
+
+def rescale(v: Vec3, low: Vec3, squared_length: Float[Array, ""]) -> Vec3:
+    """The change that gives v + low the wanted squared length to first order (it is wrong by round-off only)."""
+    length = v @ v
+    error = squared_length - length - 2.0 * (v @ low)
+    return jnp.where(length > 0, 0.5 * error / jnp.where(length > 0, length, 1.0), 0.0) * v

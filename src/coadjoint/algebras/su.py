@@ -1,0 +1,198 @@
+"""su(n): traceless skew-Hermitian matrices, without ever forming an operator on them."""
+
+from functools import lru_cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Complex, Float
+
+from .. import _checks
+from .base import LieAlgebra
+
+Matrix = Complex[Array, "n n"]
+
+_LARGEST_DENSE = 64  # dimension up to which dexp and dexpinv form the matrix of ad
+_BERNOULLI = (1.0, -1 / 2, 1 / 12, 0.0, -1 / 720, 0.0, 1 / 30240, 0.0, -1 / 1209600, 0.0, 1 / 47900160)  # B_k/k!
+
+
+def dagger(a: Matrix) -> Matrix:
+    """The conjugate transpose."""
+    return jnp.conj(jnp.swapaxes(a, -1, -2))
+
+
+class SU(LieAlgebra):
+    """su(n) on complex skew-Hermitian traceless n×n matrices.
+
+    <μ, ξ> = −Tr(μξ) = Re Σ μ̄_ij ξ_ij, so ad*_ξ μ = [μ, ξ] and flow(σ, μ) = e^{−σ} μ e^{σ}. The product of two
+    skew-Hermitian matrices gives the commutator at once: [A, B] = AB − (AB)ᴴ. Casimirs: Tr(Hᵏ), k = 2 … n, of the
+    Hermitian H = −iμ. Coordinates are orthonormal under the pairing.
+    """
+
+    n: int = eqx.field(static=True)
+
+    def __init__(self, n: int):
+        self.n = _checks.count("n", n, least=2)
+
+    @property
+    def dim(self) -> int:
+        """n² − 1."""
+        return self.n**2 - 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, n)."""
+        return (self.n, self.n)
+
+    @property
+    def dtype(self):
+        """complex128."""
+        return jnp.complex128
+
+    def coordinates(self, x: Matrix) -> Float[Array, " dim"]:
+        """√2 times the real and imaginary parts above the diagonal, then the diagonal in an orthonormal basis."""
+        upper = np.sqrt(2.0) * x[np.triu_indices(self.n, 1)]
+        return jnp.concatenate([upper.real, upper.imag, _traceless_basis(self.n) @ jnp.diagonal(x).imag])
+
+    def element(self, c: Float[Array, " dim"]) -> Matrix:
+        """The matrix with the given coordinates."""
+        m = self.n * (self.n - 1) // 2
+        upper = jax.lax.complex(c[:m], c[m : 2 * m]) / np.sqrt(2.0)
+        a = jnp.zeros(self.shape, self.dtype).at[np.triu_indices(self.n, 1)].set(upper)
+        return a - dagger(a) + jnp.diag(1j * (c[2 * m :] @ _traceless_basis(self.n)))
+
+    def state_error(self, mu: np.ndarray) -> str | None:
+        """Whether the matrix is skew-Hermitian and traceless."""
+        scale = np.linalg.norm(mu)
+        asymmetry = np.linalg.norm(mu + mu.conj().T)
+        if asymmetry > 1e-10 * scale:
+            return f"it is not skew-Hermitian: the norm of μ + μᴴ is {asymmetry:.3g}, not 0."
+        trace = np.trace(mu)
+        if abs(trace) > 1e-10 * scale:
+            return f"its trace is {trace:.3g}, not 0."
+        return None
+
+    def bracket(self, xi: Matrix, eta: Matrix) -> Matrix:
+        """[ξ, η] = ξη − (ξη)ᴴ."""
+        product = xi @ eta
+        return product - dagger(product)
+
+    def pairing(self, mu: Matrix, xi: Matrix) -> Float[Array, ""]:
+        """−Tr(μξ)."""
+        return jnp.sum(mu.real * xi.real + mu.imag * xi.imag)
+
+    def ad_star(self, xi: Matrix, mu: Matrix) -> Matrix:
+        """[μ, ξ]."""
+        return self.bracket(mu, xi)
+
+    def flow(self, sigma: Matrix, mu: Matrix) -> Matrix:
+        """e^{−σ} μ e^{σ}."""
+        u = exp_skew(sigma)
+        return dagger(u) @ mu @ u
+
+    def dexp(self, sigma: Matrix, zeta: Matrix) -> Matrix:
+        """In the eigenbasis of σ, where ad_σ is diagonal with entries i(λ_j − λ_k); dense up to dimension 64."""
+        if self.dim <= _LARGEST_DENSE:  # differentiable where eigenvalues meet
+            return super().dexp(sigma, zeta)
+        lam, v = jnp.linalg.eigh(-1j * sigma)
+        return v @ (_phi1(lam[:, None] - lam) * (dagger(v) @ zeta @ v)) @ dagger(v)
+
+    def dexpinv(self, sigma: Matrix, zeta: Matrix) -> Matrix:
+        """ζ − ½[σ, ζ] + (1/12)[σ,[σ, ζ]] − …: exact up to dimension 64, above to tenth order in σ."""
+        if self.dim <= _LARGEST_DENSE:
+            return super().dexpinv(sigma, zeta)
+        total, term = zeta, zeta
+        for b in _BERNOULLI[1:]:
+            term = self.bracket(sigma, term)
+            total = total + b * term
+        return total
+
+    def gradient(self, h, mu: Matrix) -> Matrix:
+        """The element of su(n) with <δμ, ∂h/∂μ> = Dh(μ)δμ: JAX's gradient is its conjugate, before projection."""
+        g = jnp.conj(jax.grad(h)(mu))
+        g = 0.5 * (g - dagger(g))
+        return g - (jnp.trace(g) / self.n) * jnp.eye(self.n)
+
+    def casimirs(self, mu: Matrix) -> Float[Array, " k"]:
+        """Tr(Hᵏ) for k = 2 … n, from the eigenvalues of H = −iμ."""
+        lam = jnp.linalg.eigvalsh(-1j * mu)
+        return jnp.sum(lam ** np.arange(2, self.n + 1)[:, None], axis=1)
+
+    @property
+    def casimir_names(self) -> tuple[str, ...]:
+        """The traces of powers."""
+        return tuple(f"Tr H^{k}" for k in range(2, self.n + 1))
+
+    def casimir_scales(self, mu: Matrix) -> Float[Array, " k"]:
+        """‖μ‖ᵏ."""
+        return jnp.linalg.norm(mu) ** np.arange(2, self.n + 1)
+
+    @property
+    def index(self) -> int:
+        """n − 1."""
+        return self.n - 1
+
+    def anchor(self, mu: Matrix) -> tuple[Matrix, Matrix]:
+        """(U, W₀) with W_n = U W₀ Uᴴ."""
+        return jnp.eye(self.n, dtype=self.dtype), mu
+
+    def transport(self, sigma: Matrix, mu: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
+        """U ← e^{−σ} U with one Newton–Schulz step towards the unitary group, then W = U W₀ Uᴴ: nothing accumulates."""
+        u, start = anchor
+        u = unitary(dagger(exp_skew(sigma)) @ u)
+        w = u @ start @ dagger(u)
+        return 0.5 * (w - dagger(w)), (u, start)
+
+    # The group SU(n).
+
+    def group_exp(self, sigma: Matrix) -> Matrix:
+        """e^σ."""
+        return exp_skew(sigma)
+
+    def group_product(self, g: Matrix, k: Matrix) -> Matrix:
+        """g k, kept unitary."""
+        return unitary(g @ k)
+
+    def group_inverse(self, g: Matrix) -> Matrix:
+        """gᴴ."""
+        return dagger(g)
+
+    def coadjoint(self, g: Matrix, mu: Matrix) -> Matrix:
+        """Ad*_g μ = g⁻¹ μ g."""
+        return dagger(g) @ mu @ g
+
+
+def unitary(u: Matrix) -> Matrix:
+    """One Newton–Schulz step towards the nearest unitary matrix; the derivative is that of the identity."""
+    correction = 0.5 * (u - u @ (dagger(u) @ u))
+    return u + jax.lax.stop_gradient(correction)
+
+
+@jax.custom_jvp
+def exp_skew(sigma: Matrix) -> Matrix:
+    """e^σ of a skew-Hermitian matrix, unitary to round-off: V e^{iλ} Vᴴ with −iσ = V λ Vᴴ."""
+    lam, v = jnp.linalg.eigh(-1j * sigma)
+    return (v * jnp.exp(1j * lam)) @ dagger(v)
+
+
+@exp_skew.defjvp
+def _exp_skew_jvp(primals, tangents):
+    """D exp(σ) δ = e^σ dexp_{−σ} δ, divided differences written without division where eigenvalues meet."""
+    (sigma,), (delta,) = primals, tangents
+    lam, v = jnp.linalg.eigh(-1j * sigma)
+    u = (v * jnp.exp(1j * lam)) @ dagger(v)
+    inner = _phi1(lam - lam[:, None]) * (dagger(v) @ delta @ v)
+    return u, u @ v @ inner @ dagger(v)
+
+
+def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:
+    """(e^{ix} − 1)/(ix) = e^{ix/2} sin(x/2)/(x/2)."""
+    return jnp.exp(0.5j * x) * jnp.sinc(x / (2 * np.pi))
+
+
+@lru_cache(maxsize=32)
+def _traceless_basis(n: int) -> np.ndarray:
+    """Rows: an orthonormal basis of the vectors with sum zero (Helmert)."""
+    rows = [[1.0] * k + [-float(k)] + [0.0] * (n - k - 1) for k in range(1, n)]
+    return np.array([np.array(r) / np.linalg.norm(r) for r in rows])

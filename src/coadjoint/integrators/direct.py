@@ -1,0 +1,93 @@
+"""Baselines: classical methods applied directly to the equation dμ = F(μ), F(μ) = s ad*_ζ(μ) μ.
+
+They know nothing of orbits. They are here to be compared with.
+"""
+
+import abc
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .._rootfind import Info, explicit_info
+from ..algebras.base import State
+from ..drivers import Increment
+from ..systems import System
+from .base import Claims, ImplicitSolve, Integrator, truncated
+
+
+class _ImplicitDirect(Integrator):
+    """A direct method whose increment x = μ_{n+1} − μ_n solves x = increment(μ_n, x)."""
+
+    solve: ImplicitSolve = ImplicitSolve()
+
+    def __init__(self, tol: float = 1e-14, solver: str = "auto", max_steps: int = 30, fallbacks: bool = True):
+        self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
+
+    @abc.abstractmethod
+    def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
+        """The right-hand side of the equation for x."""
+
+    def init(self, system: System, mu: State) -> PyTree:
+        """Nothing to carry."""
+        return None
+
+    def step(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
+    ) -> tuple[State, PyTree, Info]:
+        """Solve for the increment and add it."""
+        algebra = system.algebra
+        S = truncated(system, dS)
+
+        def f(x, lam):
+            return x - self.increment(system, mu, x, lam * dt, lam * S)
+
+        def jacobian0():
+            zero = jnp.zeros(algebra.dim)
+            one = jnp.ones(())
+            return jax.jacfwd(lambda c: algebra.coordinates(f(algebra.element(c), one)))(zero)
+
+        x, info = self.solve(system, f, jacobian0)
+        mu = mu + x
+        return mu, carry, info._replace(converged=info.converged & jnp.all(jnp.isfinite(mu)))
+
+
+class ImplicitMidpoint(_ImplicitDirect):
+    """The implicit midpoint rule: μ_{n+1} = μ_n + F(½ (μ_n + μ_{n+1})). Keeps quadratic Casimirs, and no others."""
+
+    claims: ClassVar[Claims] = Claims(
+        order=2, strong_commuting=1.0, strong=0.5, casimirs=False, energy="quadratic", symmetric=True
+    )
+
+    def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
+        """F(μ_n + ½ x)."""
+        return system.vector_field(mu + 0.5 * x, dt, S)
+
+
+class Trapezoidal(_ImplicitDirect):
+    """The trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_{n+1}))."""
+
+    claims: ClassVar[Claims] = Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=False, symmetric=True)
+
+    def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
+        """½ (F(μ_n) + F(μ_n + x))."""
+        return 0.5 * (system.vector_field(mu, dt, S) + system.vector_field(mu + x, dt, S))
+
+
+class Heun(Integrator):
+    """Heun's method, the explicit trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_n + F(μ_n)))."""
+
+    claims: ClassVar[Claims] = Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=False, explicit=True)
+
+    def init(self, system: System, mu: State) -> PyTree:
+        """Nothing to carry."""
+        return None
+
+    def step(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
+    ) -> tuple[State, PyTree, Info]:
+        """Predict, then average."""
+        first = system.vector_field(mu, dt, dS.S)
+        mu = mu + 0.5 * (first + system.vector_field(mu + first, dt, dS.S))
+        return mu, carry, explicit_info(mu)

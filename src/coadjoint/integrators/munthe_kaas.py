@@ -1,0 +1,62 @@
+"""Explicit stochastic Munthe-Kaas methods: Euler–Maruyama and Heun in the Lie algebra."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float
+
+from .._rootfind import Info, explicit_info
+from ..algebras.base import Element, State
+from ..drivers import Increment
+from ..systems import System
+from .base import Claims, OrbitMethod
+
+
+class EulerMaruyamaMK(OrbitMethod):
+    """Euler–Maruyama in the Lie algebra, Munthe-Kaas.
+
+        σ = ∂h(μ_n) dt + Σ_i ∂h_i(μ_n) ΔS^i + (s/2) Σ_ij ΔS^i ΔS^j D²h_i ad*_{∂h_j} μ_n,
+        μ_{n+1} = flow(sσ, μ_n).
+
+    The last term vanishes for SALT noise. For nonlinear noise it is the Stratonovich correction, without which the
+    method converges to another equation. It is written with ΔS^i ΔS^j in place of its mean δ_ij dt, so that it is
+    right for any path, not for Brownian motion alone.
+    """  # fmt: skip
+
+    claims: ClassVar[Claims] = Claims(order=1, strong_commuting=1.0, strong=0.5, casimirs=True, explicit=True)
+
+    drift_free: bool = eqx.field(static=True, default=True)
+
+    def sigma(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
+    ) -> tuple[Element, Info]:
+        """ζ(μ_n), with the Stratonovich correction."""
+        sigma = system.zeta(mu, dt, dS.S)
+        if not system.additive:
+            noise = system.noise(mu, dS.S)
+            along = system.sign * system.algebra.ad_star(noise, mu)
+            sigma = sigma + 0.5 * jax.jvp(lambda m: system.noise(m, dS.S), (mu,), (along,))[1]
+        return sigma, explicit_info(sigma)
+
+
+class HeunMK(OrbitMethod):
+    """Heun's method (the explicit trapezoidal rule) in the Lie algebra, Munthe-Kaas.
+
+        σ₁ = ζ(μ_n),   σ = ½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n))),   μ_{n+1} = flow(sσ, μ_n),
+
+    with ζ(μ) = ∂h(μ) dt + Σ_i ∂h_i(μ) ΔS^i.
+    """  # fmt: skip
+
+    claims: ClassVar[Claims] = Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=True, explicit=True)
+
+    drift_free: bool = eqx.field(static=True, default=True)
+
+    def sigma(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
+    ) -> tuple[Element, Info]:
+        """½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n)))."""
+        first = system.zeta(mu, dt, dS.S)
+        moved = system.algebra.flow(system.sign * first, mu)
+        sigma = 0.5 * (first + system.zeta(moved, dt, dS.S))
+        return sigma, explicit_info(sigma)

@@ -1,0 +1,73 @@
+"""The heavy top on se(3)*."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .. import _checks
+from ..algebras.se3 import SE3
+from ..systems import System, salt
+from .rigid_body import check_alpha, check_inertia
+
+# inertia, chi, pi0, gamma0. The paper's states have π₀ = γ₀; Goryachev and Chaplygin need π·γ = 0.
+_HALF = 0.5**0.5
+_PRESETS: dict[str, dict[str, tuple[float, float, float]]] = {
+    "lagrange": {"inertia": (4.0, 4.0, 1.0), "chi": (0.0, 0.0, 1.0)},
+    "kovalevskaya": {"inertia": (2.0, 2.0, 1.0), "chi": (1.0, 0.0, 0.0)},
+    "goryachev_chaplygin": {
+        "inertia": (4.0, 4.0, 1.0),
+        "chi": (1.0, 0.0, 0.0),
+        "pi0": (_HALF, _HALF, 1.0),
+        "gamma0": (-_HALF, _HALF, 0.0),
+    },
+    "euler": {"inertia": (4.0, 2.0, 1.0), "chi": (0.0, 0.0, 0.0)},
+}
+
+
+def heavy_top(
+    preset: str | None = None,
+    *,
+    inertia: Any = None,
+    chi: Any = None,
+    alpha: Any = (0.01, 0.02, 0.03),
+    pi0: Any = None,
+    gamma0: Any = None,
+) -> tuple[System, Array]:
+    """The heavy top, h = ½ π·I⁻¹π − χ·γ, with SALT noise α·π ∘ dW:
+
+        dπ = (π×ω + χ×γ) dt + π×α ∘ dW,   dγ = γ×ω dt + γ×α ∘ dW,   ω = I⁻¹π.
+
+    γ is the direction of gravity in the body, χ points from the fixed point to the centre of mass. `alpha` is one
+    vector, or several as rows, one a Brownian motion; None for no noise. Presets of the integrable cases: "lagrange"
+    (I₁ = I₂, χ on the axis), "kovalevskaya" (I₁ = I₂ = 2 I₃, χ equatorial), "goryachev_chaplygin"
+    (I₁ = I₂ = 4 I₃, χ equatorial, π·γ = 0), "euler" (χ = 0). What is given beside a preset replaces its value; the
+    defaults are the paper's. Inertia and χ are in `params`.
+    """  # fmt: skip
+    values = {
+        "inertia": (4.0, 2.0, 1.0),
+        "chi": (0.0, 0.0, 1.0),
+        "pi0": (-_HALF, _HALF, 0.0),
+        "gamma0": (-_HALF, _HALF, 0.0),
+    }
+    if preset is not None:
+        values |= _PRESETS[_checks.choice("preset", preset, tuple(_PRESETS))]
+    given = {"inertia": inertia, "chi": chi, "pi0": pi0, "gamma0": gamma0}
+    values |= {k: v for k, v in given.items() if v is not None}
+
+    params = {"inertia": check_inertia(values["inertia"]), "chi": _vector("chi", values["chi"])}
+    noise = []
+    if alpha is not None:
+        rows = check_alpha(alpha)
+        noise = [salt(jnp.concatenate([rows, jnp.zeros_like(rows)], axis=1))]
+    mu0 = jnp.concatenate([_vector("pi0", values["pi0"]), _vector("gamma0", values["gamma0"])])
+
+    def hamiltonian(mu: Array, p: dict) -> Array:
+        pi, gamma = mu[:3], mu[3:]
+        return 0.5 * pi @ (pi / p["inertia"]) - p["chi"] @ gamma
+
+    return System(SE3(), hamiltonian, noise, params=params), mu0
+
+
+def _vector(name: str, value: Any) -> Array:
+    return jnp.asarray(value) if _checks.is_traced(value) else jnp.asarray(_checks.vector(name, value, 3))

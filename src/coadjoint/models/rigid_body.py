@@ -1,0 +1,48 @@
+"""The free rigid body on so(3)*."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .. import _checks
+from ..algebras.so3 import SO3
+from ..systems import System, salt
+
+
+def rigid_body(
+    inertia: Any = (4.0, 2.0, 1.0),
+    alpha: Any = (0.01, 0.02, 0.03),
+    pi0: Any = (-(0.5**0.5), 0.5**0.5, 0.0),
+) -> tuple[System, Array]:
+    """The free rigid body, h = ½ π·I⁻¹π, with SALT noise α·π ∘ dW.
+
+    `alpha` is one vector, or several as rows, one a Brownian motion; None for no noise. The inertia is in `params`.
+    """
+    I = check_inertia(inertia)
+    noise = [] if alpha is None else [salt(check_alpha(alpha))]
+    system = System(SO3(), lambda pi, p: 0.5 * pi @ (pi / p["inertia"]), noise, params={"inertia": I})
+    return system, jnp.asarray(_checks.vector("pi0", pi0, 3))
+
+
+def check_inertia(inertia: Any) -> Array:
+    """Three positive moments of inertia; traced ones pass, so that they can be differentiated."""
+    if _checks.is_traced(inertia):
+        return jnp.asarray(inertia)
+    I = _checks.vector("inertia", inertia, 3)
+    if not np.all(I > 0):
+        raise ValueError(f"inertia must be three numbers above 0, not {tuple(I.tolist())}.")
+    return jnp.asarray(I)
+
+
+def check_alpha(alpha: Any) -> Array:
+    """Noise amplitudes as rows of three."""
+    if _checks.is_traced(alpha):
+        return jnp.atleast_2d(jnp.asarray(alpha))
+    rows = np.asarray(alpha, dtype=np.float64)
+    if rows.ndim not in (1, 2) or rows.shape[-1] != 3 or rows.size == 0:
+        raise ValueError(f"alpha must be one vector of 3 numbers or several as rows, not of shape {rows.shape}.")
+    if not np.all(np.isfinite(rows)):
+        raise ValueError(f"alpha must be finite, not {rows.tolist()}.")
+    return jnp.asarray(np.atleast_2d(rows))

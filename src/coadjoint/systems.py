@@ -1,0 +1,308 @@
+"""Stochastic Lie–Poisson systems: an algebra, a Hamiltonian, noise, a side."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from . import _checks
+from ._intern import Constant, Function, intern
+from .algebras.base import Element, LieAlgebra, State
+
+
+class Noise(eqx.Module):
+    """Noise Hamiltonians h_1 … h_M taken together.
+
+    A subclass gives `size` = M and `apply(mu, dS)` = Σ_i ∂h_i/∂μ(μ) dS^i, which need never form the fields one by one.
+    `additive` says that ∂h_i does not depend on μ (SALT).
+    """
+
+    size: eqx.AbstractVar[int]
+    additive: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i."""
+
+
+class Salt(Noise):
+    """Stochastic advection by Lie transport: h_i(μ) = <μ, β_i>, so ∂h_i = β_i (Holm 2015)."""
+
+    beta: Array  # (M, *algebra.shape)
+    additive: bool = eqx.field(default=True, static=True, init=False)
+
+    def __init__(self, beta: Array):
+        self.beta = beta
+
+    @property
+    def size(self) -> int:
+        """The number of fields."""
+        return self.beta.shape[0]
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i β_i dS^i."""
+        return jnp.tensordot(dS, self.beta, axes=1)
+
+
+class _HamiltonianNoise(Noise):
+    """One noise Hamiltonian, any function of the state."""
+
+    algebra: Constant = eqx.field(static=True)
+    h: Function
+    takes_params: bool = eqx.field(static=True)
+    size: int = eqx.field(default=1, static=True, init=False)
+    additive: bool = eqx.field(default=False, static=True, init=False)
+
+    def apply(self, mu: State, dS: Float[Array, "1"], params: PyTree = None) -> Element:
+        """∂h_1/∂μ(μ) dS¹."""
+        args = (params,) if self.takes_params else ()
+        return self.algebra.value.gradient(lambda m: self.h(m, *args), mu) * dS[0]
+
+
+class _ObjectNoise(Noise):
+    """A user's object with `size` and `apply(mu, dS)`, traced."""
+
+    size: int = eqx.field(static=True)
+    field: Function
+    additive: bool = eqx.field(static=True)
+
+    def __init__(self, size: int, field: Function, additive: bool):
+        self.size, self.field, self.additive = size, field, additive
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i."""
+        return self.field(mu, dS)
+
+
+def salt(beta: Any) -> Salt:
+    """SALT noise: `beta` is one element of the algebra, or a stack of M of them along a new first axis.
+
+    Whether it is one or a stack is settled by the system, which knows the shape of an element.
+    """
+    array = jnp.asarray(beta)
+    if not jnp.issubdtype(array.dtype, jnp.number):
+        raise TypeError(f"beta must be an array of numbers, not of type {array.dtype}.")
+    if not _checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
+        raise ValueError("beta must be finite: it has a NaN or an infinity.")
+    return Salt(array)
+
+
+class System(eqx.Module):
+    """A stochastic Lie–Poisson system, Stratonovich:
+
+        dμ = s ( ad*_{∂h/∂μ} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i ),  s = +1 left-invariant, −1 right-invariant.
+
+    - `hamiltonian`: any JAX function h(mu), or h(mu, params) when `params` is given.
+    - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`.
+    - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
+    """  # fmt: skip
+
+    _algebra: Constant = eqx.field(static=True)  # whatever arrays it holds
+    side: str = eqx.field(static=True)
+    h: Function
+    grad_h: Function | None
+    noises: tuple[Noise, ...]
+    params: PyTree
+
+    def __init__(
+        self,
+        algebra: LieAlgebra,
+        hamiltonian: Callable[..., Float[Array, ""]],
+        noise: Sequence | Callable | Noise = (),
+        *,
+        side: Literal["left", "right"] = "left",
+        params: PyTree = None,
+        gradient: Callable[..., Element] | None = None,
+    ):
+        _checks.require_float64()
+        if not isinstance(algebra, LieAlgebra):
+            raise TypeError(f"algebra must be a LieAlgebra such as SO3(), not {_describe(algebra)}.")
+        self._algebra = Constant(algebra)
+        self.side = _checks.choice("side", side, ("left", "right"))
+        self.params = jax.tree.map(_as_array, params)
+        self.h = self._trace("hamiltonian", hamiltonian)
+        self.grad_h = None if gradient is None else self._trace_gradient(gradient)
+        noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
+        self.noises = tuple(self._make_noise(n) for n in noises)
+
+    @property
+    def algebra(self) -> LieAlgebra:
+        """The Lie algebra."""
+        return self._algebra.value
+
+    @property
+    def sign(self) -> int:
+        """s: +1 for a left-invariant system, −1 for a right-invariant one."""
+        return 1 if self.side == "left" else -1
+
+    @property
+    def n_noise(self) -> int:
+        """M, the number of driving signals besides time."""
+        return sum(n.size for n in self.noises)
+
+    @property
+    def additive(self) -> bool:
+        """Whether every noise is SALT, so that the noise in σ is additive."""
+        return all(n.additive for n in self.noises)
+
+    def energy(self, mu: State) -> Float[Array, ""]:
+        """h(μ)."""
+        return self.h(mu, *self._args)
+
+    def drift(self, mu: State) -> Element:
+        """∂h/∂μ(μ)."""
+        if self.grad_h is not None:
+            return self.grad_h(mu, *self._args)
+        return self.algebra.gradient(self.energy, mu)
+
+    def noise(self, mu: State, dS: Float[Array, " M"]) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i."""
+        total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
+        start = 0
+        for n in self.noises:
+            total = total + n.apply(mu, dS[start : start + n.size], self.params)
+            start += n.size
+        return total
+
+    def zeta(self, mu: State, dt: Float[Array, ""], dS: Float[Array, " M"]) -> Element:
+        """ζ = ∂h/∂μ(μ) dt + Σ_i ∂h_i/∂μ(μ) dS^i."""
+        zeta = self.drift(mu) * dt
+        return zeta + self.noise(mu, dS) if self.noises else zeta
+
+    def vector_field(self, mu: State, dt: Float[Array, ""], dS: Float[Array, " M"]) -> State:
+        """s ad*_ζ μ: the right-hand side times the increments."""
+        return self.sign * self.algebra.ad_star(self.zeta(mu, dt, dS), mu)
+
+    def check_state(self, name: str, mu: Any) -> Array:
+        """The state as an array of the algebra's type, or an error that says what is wrong with it."""
+        return check_state(self.algebra, name, mu)
+
+    def with_params(self, params: PyTree) -> "System":
+        """The same system with other parameters of the same structure."""
+        return eqx.tree_at(lambda s: s.params, self, jax.tree.map(_as_array, params), is_leaf=lambda x: x is None)
+
+    # Tracing what the user gave.
+
+    @property
+    def _args(self) -> tuple:
+        return () if self.params is None else (self.params,)
+
+    @property
+    def _arg_shapes(self) -> tuple:
+        state = jax.ShapeDtypeStruct(self.algebra.shape, self.algebra.dtype)
+        return (state, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._args))
+
+    def _call_intern(self, name: str, fn: Any) -> Function:
+        if not callable(fn):
+            raise TypeError(f"{name} must be a function of the state, not {_describe(fn)}.")
+        try:
+            return intern(fn, *self._arg_shapes)
+        except Exception as error:
+            signature = "mu" if self.params is None else "mu, params"
+            error.add_note(
+                f"This was raised while tracing {name}({signature}) at a state of shape {self.algebra.shape}."
+            )
+            raise
+
+    def _trace(self, name: str, fn: Any) -> Function:
+        function = self._call_intern(name, fn)
+        out = jax.eval_shape(function, *self._arg_shapes)
+        shape = getattr(out, "shape", None)
+        if shape != () or jnp.issubdtype(out.dtype, jnp.complexfloating):
+            got = f"shape {shape} and type {out.dtype}" if shape is not None else _describe(out)
+            raise ValueError(f"{name} must return one real number, not {got}.")
+        if out.dtype != jnp.float64:
+            return self._call_intern(name, lambda *args: jnp.asarray(fn(*args), jnp.float64))
+        return function
+
+    def _trace_gradient(self, fn: Any) -> Function:
+        function = self._call_intern("gradient", fn)
+        out = jax.eval_shape(function, *self._arg_shapes)
+        if getattr(out, "shape", None) != self.algebra.shape:
+            raise ValueError(f"gradient must return shape {self.algebra.shape}, not {getattr(out, 'shape', out)}.")
+        if not _checks.is_traced((self.params, function.consts, self.h.consts)):
+            c = np.random.default_rng(0).standard_normal(self.algebra.dim)
+            mu = self.algebra.element(jnp.asarray(c))
+            given, exact = function(mu, *self._args), self.algebra.gradient(self.energy, mu)
+            worst = float(jnp.max(jnp.abs(given - exact)))
+            if not worst <= 1e-8 * (1 + float(jnp.max(jnp.abs(exact)))):
+                raise ValueError(
+                    f"gradient does not agree with the derivative of the hamiltonian: at a random state they differ "
+                    f"by {worst:.3g}. Given: {np.asarray(given)}; by autodiff: {np.asarray(exact)}."
+                )
+        return function
+
+    def _make_noise(self, noise: Any) -> Noise:
+        if isinstance(noise, Salt):
+            return self._place_salt(noise)
+        if isinstance(noise, Noise):
+            return noise
+        if hasattr(noise, "size") and hasattr(noise, "apply"):
+            size = _checks.count("noise.size", noise.size)
+            state = jax.ShapeDtypeStruct(self.algebra.shape, self.algebra.dtype)
+            field = intern(noise.apply, state, jax.ShapeDtypeStruct((size,), jnp.float64))
+            return _ObjectNoise(size, field, bool(getattr(noise, "additive", False)))
+        if callable(noise):
+            return _HamiltonianNoise(self._algebra, self._trace("noise", noise), self.params is not None)
+        raise TypeError(
+            "noise must hold salt(beta), functions of the state, or objects with `size` and `apply(mu, dS)`, "
+            f"not {_describe(noise)}."
+        )
+
+    def _place_salt(self, noise: Salt) -> Salt:
+        shape, beta = self.algebra.shape, noise.beta
+        if beta.shape == shape:
+            beta = beta[None]
+        if beta.shape[1:] != shape or beta.shape[0] == 0:
+            raise ValueError(
+                f"noise: salt(beta) needs beta of shape {shape}, or a stack of shape "
+                f"(M, {', '.join(map(str, shape))}), not {noise.beta.shape}."
+            )
+        if jnp.iscomplexobj(beta) and self.algebra.dtype == jnp.float64:
+            raise TypeError("noise: salt(beta) needs a real beta on a real algebra, not a complex one.")
+        return Salt(beta.astype(self.algebra.dtype))
+
+
+def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
+    """A state (or a stack of them) as an array of the algebra's type, or an error that says what is wrong with it."""
+    _checks.require_float64()
+    try:
+        array = mu if isinstance(mu, jax.Array) else np.asarray(mu)
+    except ValueError:
+        raise TypeError(f"{name} must be an array of numbers, not {mu!r}.") from None
+    if array.dtype.kind not in "fiuc":
+        raise TypeError(f"{name} must be an array of numbers, not of type {array.dtype}.")
+    if array.dtype.kind == "c" and algebra.dtype == jnp.float64:
+        raise TypeError(f"{name} is complex, but states of {type(algebra).__name__} are real.")
+    shape = (*leading, *algebra.shape)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} for {type(algebra).__name__}, not {array.shape}.")
+    if not _checks.is_traced(array):
+        host = np.asarray(array)
+        if not np.all(np.isfinite(host)):
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(host))[0])
+            raise ValueError(f"{name} must be finite: entry {where} is {host[where]}.")
+        for one in host.reshape((-1, *algebra.shape)):
+            wrong = algebra.state_error(one)
+            if wrong is not None:
+                raise ValueError(f"{name} is not a state of {type(algebra).__name__}: {wrong}")
+    states = jnp.asarray(array, algebra.dtype)
+
+    def nearest(x: Array) -> Array:
+        return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
+
+    return jax.vmap(nearest)(states) if leading else nearest(states)
+
+
+def _as_array(x: Any) -> Array:
+    """A leaf of params, strongly typed so that a number and an array compile to the same code."""
+    return x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x))
+
+
+def _describe(x: Any) -> str:
+    return f"a {type(x).__name__}" if x is not None else "None"

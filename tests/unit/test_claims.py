@@ -1,0 +1,26 @@
+"""The table of claims in the README is the one the code makes."""
+
+from pathlib import Path
+
+from coadjoint.integrators import ALL, Integrator, claims_table
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_readme_table_is_current():
+    """`make docs` writes it; a stale one fails here."""
+    text = README.read_text()
+    assert text.split("<!-- claims -->\n")[1].split("<!-- /claims -->")[0] == claims_table(ALL)
+
+
+def test_every_integrator_is_in_the_table():
+    """A new concrete integrator cannot be left out."""
+
+    def concrete(cls):
+        for sub in cls.__subclasses__():
+            if sub.__module__.startswith("coadjoint."):
+                if not getattr(sub, "__abstractmethods__", None) and hasattr(sub, "claims"):
+                    yield sub
+                yield from concrete(sub)
+
+    assert set(concrete(Integrator)) == set(ALL)

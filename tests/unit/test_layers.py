@@ -1,0 +1,165 @@
+"""Imports go down only: the table of CONTRIBUTING.md, checked on the source itself."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "src" / "coadjoint"
+
+
+class Layer(NamedTuple):
+    modules: tuple[str, ...]  # patterns; the first layer that matches takes a module
+    knows: tuple[str, ...] = ()  # the layers it may import, besides itself
+    knows_lazily: tuple[str, ...] = ()  # the same, inside a function or for type checking only
+
+
+CORE = ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "running", "models")
+
+LAYERS = {
+    "numerics": Layer(("_checks", "_doubledouble", "_intern", "_random", "_rootfind", "_series")),
+    "algebra interface": Layer(("algebras.base",), ("numerics",), ("algebras",)),  # g * h makes a product
+    "algebras": Layer(("algebras", "algebras.*"), ("numerics", "algebra interface")),
+    "drivers": Layer(("drivers",), ("numerics",)),
+    "systems": Layer(("systems", "noise"), ("numerics", "algebra interface", "algebras")),
+    # An integrator knows an algebra only through its methods, hence not one concrete algebra.
+    "integrators": Layer(
+        ("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")
+    ),
+    "running": Layer(
+        ("chunk", "solve", "ensemble", "solution", "diagnostics", "reducers"),
+        ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators"),
+        ("edge",),
+    ),
+    "models": Layer(("models", "models.*"), ("numerics", "algebra interface", "algebras", "systems")),
+    "edge": Layer(("store", "plotting", "progress", "report", "cli", "__main__"), (*CORE, "package")),
+    "package": Layer(("",), CORE, ("edge",)),
+}
+
+# What the core imports; the other dependencies belong to the edge, or into a function.
+CORE_DEPENDENCIES = {"equinox", "jax", "jaxtyping", "numpy"} | sys.stdlib_module_names
+
+
+def module_name(path: Path) -> str:
+    """The dotted name inside the package: `algebras/so3.py` is `algebras.so3`, `__init__.py` is ``."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+MODULES = {module_name(path) for path in FILES}
+PACKAGES = {module_name(path) for path in FILES if path.name == "__init__.py"}
+
+
+def layer_of(module: str) -> str | None:
+    matches = (name for name, layer in LAYERS.items() if any(fnmatchcase(module, p) for p in layer.modules))
+    return next(matches, None)
+
+
+def imports(tree: ast.AST, lazy: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import statement, and whether it waits for a function call or a type checker."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, lazy
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for part, waits in ((node.body, True), (node.orelse, lazy)):
+                yield from imports(ast.Module(part, []), waits)
+        else:
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from imports(node, lazy or is_function)
+
+
+def targets(node: ast.Import | ast.ImportFrom, module: str, is_package: bool) -> Iterator[str]:
+    """The absolute names of the modules a statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    base = node.module or ""
+    if node.level:
+        here = ["coadjoint", *module.split(".")] if module else ["coadjoint"]
+        up = node.level - is_package
+        base = ".".join([*here[: len(here) - up], *filter(None, [base])])
+    for alias in node.names:  # `from . import so3` names a module, `from .so3 import SO3` does not
+        name = f"{base}.{alias.name}"
+        yield name if name.removeprefix("coadjoint.") in MODULES else base
+
+
+def violations(module: str, source: str, is_package: bool) -> Iterator[str]:
+    layer = layer_of(module)
+    file = f"src/coadjoint/{module.replace('.', '/')}"
+    if layer is None:
+        yield f"{file} belongs to no layer: give it one in LAYERS and in the table of CONTRIBUTING.md"
+        return
+    knows = {layer, *LAYERS[layer].knows}
+    for node, lazy in imports(ast.parse(source)):
+        allowed = knows | set(LAYERS[layer].knows_lazily) if lazy else knows
+        for target in dict.fromkeys(targets(node, module, is_package)):
+            top, _, inner = target.partition(".")
+            if top != "coadjoint":
+                if not lazy and layer != "edge" and top not in CORE_DEPENDENCIES:
+                    yield f"{file}, line {node.lineno}: import {top} inside the function that needs it"
+            elif layer_of(inner) not in allowed:
+                where = "anywhere" if lazy else "at module level"
+                yield (
+                    f"{file}, line {node.lineno}: the {layer} layer may not import"
+                    f" {target} (layer: {layer_of(inner)}) {where}"
+                )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_only(path):
+    module = module_name(path)
+    found = list(violations(module, path.read_text(encoding="utf-8"), module in PACKAGES))
+    assert not found, "\n".join(found)
+
+
+def test_layers_only_know_layers_above_them_in_the_table():
+    """Read from the top, each row knows only rows already read; so no cycle can hide in the table."""
+    read = set()
+    for name, layer in LAYERS.items():
+        if name != "edge":  # which knows the whole package
+            assert set(layer.knows) <= read, name
+        read.add(name)
+
+
+@pytest.mark.parametrize(
+    "module, source",
+    [
+        ("_series", "from .algebras.so3 import SO3"),
+        ("_series", "import coadjoint"),
+        ("algebras.so3", "from ..systems import System"),
+        ("algebras.so3", "def f():\n    from ..systems import System"),
+        ("drivers", "from .algebras import SO3"),
+        ("integrators.tmk", "from ..algebras.so3 import SO3"),
+        ("models.heavy_top", "from ..solve import solve"),
+        ("models.heavy_top", "from ..integrators import TMK"),
+        ("solve", "from .store import Store"),
+        ("solve", "try:\n    import coadjoint.store\nexcept ImportError:\n    pass"),
+        ("solve", "from coadjoint.models import heavy_top"),
+        ("solution", "import xarray as xr"),
+        ("", "from .plotting import plot"),
+        ("misplaced", ""),
+    ],
+)
+def test_a_wrong_import_is_found(module, source):
+    assert list(violations(module, source, is_package=not module))
+
+
+@pytest.mark.parametrize(
+    "module, source",
+    [
+        ("_series", "import jax.numpy as jnp\nimport math"),
+        ("algebras.se3", "from .so3 import SO3\nfrom .._series import sinc\nfrom .base import LieAlgebra"),
+        ("integrators.tmk", "from .base import Integrator\nfrom ..algebras.base import LieAlgebra"),
+        ("solve", "def solve():\n    from .store import Store"),
+        ("solve", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .store import Store"),
+        ("solution", "def to_xarray():\n    import xarray as xr"),
+        ("cli", "import typer\nimport coadjoint as cj\nfrom .store import Store"),
+        ("", "from .models import heavy_top\nfrom .solve import solve"),
+    ],
+)
+def test_a_right_import_is_not(module, source):
+    assert not list(violations(module, source, is_package=not module))

@@ -1,0 +1,89 @@
+"""What the pages show is what the code does: their Python blocks run, their outputs are compared."""
+
+import io
+import re
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Pages whose ```python blocks are run, in order and in one namespace a page. A ```text block that
+# directly follows one is what it prints.
+PAGES = ["README.md", "docs/random.md"]
+
+BLOCK = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+def examples(text):
+    """The line, the code and the expected output (or None) of each Python block."""
+    blocks = list(BLOCK.finditer(text))
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        if block["language"] == "python":
+            shown = (
+                following is not None
+                and following["language"] == "text"
+                and not text[block.end() : following.start()].strip()
+            )
+            line = text.count("\n", 0, block.start("body")) + 1
+            yield line, block["body"], following["body"] if shown else None
+
+
+def tidy(output):
+    return "\n".join(line.rstrip() for line in output.rstrip().splitlines())
+
+
+def run_page(name, text, filename):
+    """Run a page's examples in the module `name`; fail where one prints something else than shown."""
+    namespace = sys.modules[name].__dict__
+    for line, code, expected in examples(text):
+        padded = "\n" * (line - 1) + code  # a traceback then shows the page's own lines
+        with redirect_stdout(io.StringIO()) as printed:
+            exec(compile(padded, filename, "exec"), namespace)
+        if expected is not None:
+            assert tidy(printed.getvalue()) == tidy(expected), f"{filename}, line {line}: prints otherwise"
+
+
+@pytest.fixture
+def module(monkeypatch, tmp_path):
+    """An empty module to run in, away from the repository."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "page", ModuleType("page"))
+    return "page"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page, module):
+    path = ROOT / page
+    assert path.is_file(), f"{page} is missing"
+    text = path.read_text(encoding="utf-8")
+    assert any(examples(text)), f"{page} has no Python block"
+    run_page(module, text, str(path))
+
+
+PAGE = """\
+```python
+a = 1
+```
+Some words, so that this is no output:
+```text
+2
+```
+```python
+print(a + 1)
+```
+
+```text
+{}
+```
+"""
+
+
+def test_blocks_share_a_namespace_and_outputs_are_compared(module):
+    assert [(line, shown) for line, _, shown in examples(PAGE)] == [(2, None), (9, "{}\n")]
+    run_page(module, PAGE.format("2  \n"), "page.md")
+    with pytest.raises(AssertionError, match=r"page\.md, line 9"):
+        run_page(module, PAGE.format("3"), "page.md")

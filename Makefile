@@ -5,7 +5,7 @@ BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 READY  := .venv/.installed
 
-.PHONY: help test verify reproduce docs lint format lock clean
+.PHONY: help test verify reproduce bench docs lint format lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -19,6 +19,9 @@ verify: $(READY) ## run the long studies: orders, drifts, ensembles
 
 reproduce: $(READY) ## reproduce the results of the paper
 	$(BIN)/coadjoint reproduce
+
+bench: $(READY) ## time it beside hand-written C; results go to benchmarks/results
+	$(BIN)/python benchmarks/run.py
 
 docs: $(READY) ## write the tables that are made from the code into README.md
 	$(BIN)/python docs/tables.py

@@ -22,7 +22,9 @@ def _floats(x):
 def structure_constants(algebra):
     """C from the bracket of the basis alone."""
     basis = jnp.eye(algebra.dim)
-    column = jax.vmap(lambda a, b: algebra.coordinates(algebra.bracket(algebra.element(a), algebra.element(b))), (None, 0))
+    column = jax.vmap(
+        lambda a, b: algebra.coordinates(algebra.bracket(algebra.element(a), algebra.element(b))), (None, 0)
+    )
     return np.asarray(jax.jit(jax.vmap(column, (0, None)))(basis, basis))
 
 
@@ -30,7 +32,7 @@ def _taylor(C, sigma, mu):
     """exp(ad*_σ) μ by its Taylor series; all in units."""
     a = np.tensordot(sigma, C, axes=1) >> _BITS  # ad*_ξ μ has the components Σ_ik ξ_i C[i, j, k] μ_k
     term, total, k = mu, mu, 0
-    while np.any(abs(term) > 1) or k == 0:
+    while np.any(abs(term) > 1):
         k += 1
         term = (a @ term >> _BITS) // k
         total = total + term
@@ -45,6 +47,18 @@ def flow(C, sigma, mu):
 def flow_residual(C, sigma, mu, hi, lo):
     """hi + lo − exp(ad*_σ) μ, for a result in double-double."""
     return _floats(_fixed(hi) + _fixed(lo) - _taylor(_fixed(C), _fixed(sigma), _fixed(mu)))
+
+
+def dexp(ad):
+    """Σ ad^k/(k + 1)!, the matrix of dexp, rounded to doubles at the end."""
+    a = _fixed(ad)
+    term = total = _fixed(np.eye(len(ad)))
+    k = 1
+    while np.any(abs(term) > 1):
+        k += 1
+        term = (a @ term >> _BITS) // k
+        total = total + term
+    return _floats(total)
 
 
 def flow_jvp(C, sigma, mu, dsigma, dmu):

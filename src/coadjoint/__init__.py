@@ -4,8 +4,11 @@ import os as _os
 
 import jax as _jax
 
+from ._flags import set_flags as _set_flags
+
 if "JAX_ENABLE_X64" not in _os.environ:
     _jax.config.update("jax_enable_x64", True)
+_set_flags()
 
 from . import models as models
 from .algebras import SE3 as SE3
@@ -16,16 +19,21 @@ from .algebras import Product as Product
 from .algebras import Semidirect as Semidirect
 from .algebras import StructureConstants as StructureConstants
 from .algebras import coadjoint_representation as coadjoint_representation
+from .convergence import Convergence as Convergence
+from .convergence import convergence as convergence
 from .drivers import Brownian as Brownian
 from .drivers import Increments as Increments
 from .ensemble import ensemble as ensemble
 from .integrators import TMK as TMK
+from .integrators import TMK15 as TMK15
+from .integrators import Adaptive as Adaptive
 from .integrators import Claims as Claims
 from .integrators import EulerMaruyamaMK as EulerMaruyamaMK
 from .integrators import Heun as Heun
 from .integrators import HeunMK as HeunMK
 from .integrators import ImplicitMidpoint as ImplicitMidpoint
 from .integrators import Integrator as Integrator
+from .integrators import TMKLevy as TMKLevy
 from .integrators import Trapezoidal as Trapezoidal
 from .reducers import Covariance as Covariance
 from .reducers import Mean as Mean

@@ -6,7 +6,7 @@ the same object; the arrays the function closes over become leaves. Compiled cod
 numbers have changed.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -58,6 +58,13 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
     return Function(code, [jax.numpy.asarray(c) for c in closed.consts])
 
 
+def eval_equation(jaxpr: jex.Jaxpr, eqn: Any, values: Sequence[Any]) -> list:
+    """Evaluate one equation of a jaxpr, whatever its primitive, as a jaxpr of its own."""
+    arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
+    alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
+    return jax.core.eval_jaxpr(alone, [], *arguments.values())
+
+
 def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
     """Evaluate, stepping inside nested `jit`s, so that what they have captured surfaces too."""
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
@@ -71,9 +78,7 @@ def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
             inner = eqn.params["jaxpr"]
             out = _eval_inlined(inner.jaxpr, inner.consts, *values)
         else:
-            arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
-            alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
-            out = jax.core.eval_jaxpr(alone, [], *arguments.values())
+            out = eval_equation(jaxpr, eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]
 

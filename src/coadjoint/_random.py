@@ -8,6 +8,9 @@ A normal number is a function of (key, domain, member, level, channel, n) alone:
 where T is Threefry-2x32 with 20 rounds and `member` and `n` are 64-bit counters. The numbers n and n + 1 (n even)
 are one Box–Muller pair: bits(n) gives the radius, bits(n + 1) the angle, both with 52 bits.
 
+A path takes its increments from channels below 2^24 and levels below 2^8; what `drivers.py` draws besides (integrals
+of the path) has the other channels and levels to itself.
+
 Reference: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC'11.
 """
 
@@ -110,6 +113,43 @@ def normals(
     radius = jnp.sqrt(-2.0 * _log(1.0 - _unit(threefry(key, *words(n)))))
     sine, cosine = _sincos(_unit(threefry(key, *words(n + 1))))
     return jnp.stack([radius * cosine, radius * sine], axis=1).reshape(count, channels)
+
+
+def channel_keys(member: Key, level: Int[Array, ""] | int, channels: np.ndarray) -> Key:
+    """k₃ of the channels with the given numbers."""
+    return threefry(member, jnp.asarray(level).astype(jnp.uint32), jnp.asarray(channels, jnp.uint32))
+
+
+class Numbers(NamedTuple):
+    """Which numbers n of the stream are wanted; `paired`: read row by row, n is pairs (even, even + 1), half the work.
+
+    Normals are made in three stages, keys, uniforms, normals, for loops that carry each stage along: XLA computes again
+    whatever it can fuse with its use.
+    """
+
+    n: Int[Array, "*at"]
+    paired: bool
+
+    def uniforms(self, key: Key) -> tuple[Array, Array]:
+        """The uniforms of the radius and of the angle, for one number of each pair."""
+        even = (self.n.reshape(-1, 2)[:, 0] if self.paired else self.n & ~1)[..., None]
+        return _unit(threefry(key, *words(even))), _unit(threefry(key, *words(even + 1)))
+
+    def box_muller(self, u: Array, v: Array) -> tuple[Array, Array]:
+        """Both normals of each pair."""
+        radius = jnp.sqrt(-2.0 * _log(1.0 - u))
+        sine, cosine = _sincos(v)
+        return radius * cosine, radius * sine
+
+    def choose(self, first: Array, second: Array) -> Float[Array, "*at channels"]:
+        """The normals that are wanted."""
+        if self.paired:
+            return jnp.stack([first, second], axis=1).reshape(*self.n.shape, first.shape[-1])
+        return jnp.where((self.n & 1)[..., None] == 1, second, first)
+
+    def normals(self, key: Key) -> Float[Array, "*at channels"]:
+        """All stages at once."""
+        return self.choose(*self.box_muller(*self.uniforms(key)))
 
 
 def as_key(key: Any) -> Key:

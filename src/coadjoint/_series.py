@@ -7,8 +7,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-_SWITCH = 2.0  # below it the power series, above it the closed form; both are exact to a few ulps there
-_TERMS = 13  # 2^13 / 27! < 1e-24: the tail of the series at the switch, for derivatives too
+from ._lanes import likely
+
+
+def _switch(k: int) -> float:
+    """Below it the power series, above it the closed form; both are exact to a few ulps there.
+
+    For larger k the closed form loses more digits and the series fewer.
+    """
+    return 2.0 if k < 4 else min(k * k / 1.5, 40.0)
+
+
+def _terms(k: int) -> int:
+    """How many terms of the series are needed at the switch."""
+    j = 1
+    while _switch(k) ** j * factorial(k) / factorial(2 * j + k) > 1e-19:
+        j += 1
+    return j
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -21,17 +36,37 @@ def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
 
     Reference: Stumpff, Himmelsmechanik I (1959), chapter V.
     """
-    small = x < _SWITCH
-    series = jnp.zeros_like(x)
-    y = jnp.where(small, x, 0.0)
-    for j in reversed(range(_TERMS)):
-        series = 1.0 / factorial(2 * j + k) - y * series
-    z = jnp.where(small, _SWITCH, x)
+    near = likely(x < 2.0)
+    return jnp.where(near, _near(k, jnp.where(near, x, 0.0)), _far(k, jnp.where(near, 2.0, x)))
+
+
+def _near(k: int, x: Array) -> Array:
+    """The series for x < 2; c₁ and c₂ from c₃ and c₄, so that two series serve a rotation and its derivative."""
+    if k < 3:
+        return 1.0 / factorial(k) - x * _near(k + 2, x)
+    return _series(k, x, 9)  # 2^9 k!/(18 + k)! < 1e-16 for k ≥ 3
+
+
+def _series(k: int, x: Array, terms: int) -> Array:
+    """Σ_j (−x)^j / (2j + k)!, pairing terms (Estrin), which a processor can do side by side."""
+    total: list = [(-1) ** j / factorial(2 * j + k) for j in range(terms)]
+    while len(total) > 1:
+        pairs = [a + x * b for a, b in zip(total[::2], total[1::2], strict=False)]
+        total = pairs if len(total) % 2 == 0 else [*pairs, total[-1]]
+        x = x * x
+    return total[0]
+
+
+def _far(k: int, x: Array) -> Array:
+    """Longer series below the switch of c_k, the closed form above it."""
+    switch = _switch(k)
+    small = x < switch
+    z = jnp.where(small, switch, x)
     theta = jnp.sqrt(z)
     closed = jnp.cos(theta) if k % 2 == 0 else jnp.sin(theta) / theta
     for i in range(k % 2, k, 2):
         closed = (1.0 / factorial(i) - closed) / z
-    return jnp.where(small, series, closed)
+    return jnp.where(small, _series(k, jnp.where(small, x, 0.0), _terms(k)), closed)
 
 
 @stumpff.defjvp

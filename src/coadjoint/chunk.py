@@ -14,6 +14,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._rootfind import Info
@@ -34,12 +35,13 @@ class Tally(NamedTuple):
     residual: Float[Array, ""]
     unsolved: Int[Array, ""]
     first_unsolved: Int[Array, ""]  # the step, or −1
+    substeps: Int[Array, ""]  # that the steps were made of
 
     @staticmethod
     def zero() -> "Tally":
         """Before the first step."""
         z = jnp.zeros((), int)
-        return Tally(z, z, jnp.zeros(()), z, z - 1)
+        return Tally(z, z, jnp.zeros(()), z, z - 1, z)
 
     def add(self, n: Int[Array, ""], info: Info) -> "Tally":
         """With one more step."""
@@ -50,6 +52,7 @@ class Tally(NamedTuple):
             jnp.maximum(self.residual, info.residual),
             self.unsolved + failed,
             jnp.where(failed & (self.first_unsolved < 0), n, self.first_unsolved),
+            self.substeps + info.substeps,
         )
 
 
@@ -96,9 +99,27 @@ class Clock(NamedTuple):
 
 
 def slots_for(shapes: PyTree, members: int = 1) -> int:
-    """How many saved times a chunk holds: many of small values, few of large ones."""
-    size = sum(int(jnp.prod(jnp.asarray(s.shape))) for s in jax.tree.leaves(shapes))
-    return max(1, min(1024, 2**22 // max(members * size, 1)))
+    """How many saved times a chunk holds: as many as fit in half a megabyte, so that slots stay near the processor."""
+    size = sum(int(np.prod(s.shape)) for s in jax.tree.leaves(shapes))
+    return max(1, 2**16 // max(members * size, 1))
+
+
+class Stretch(NamedTuple):
+    """A run in the making: where it stands, the next step, and the slots with what was saved since the last chunk."""
+
+    point: Point
+    n: Int[Array, ""]
+    slots: Record
+
+
+def put(slots: Array, x: Array, at: Int[Array, ""]) -> Array:
+    """The slots with x in one of them, in place."""
+    return jax.lax.dynamic_update_index_in_dim(slots, x, at, 0)
+
+
+def open_slots(shapes: Record, slots: int) -> Record:
+    """Empty slots, one more than asked for: the last takes an interval that the chunk does not complete."""
+    return jax.tree.map(lambda s: jnp.zeros((slots + 1, *s.shape), s.dtype), shapes)
 
 
 def advance(
@@ -106,21 +127,18 @@ def advance(
     integrator: Integrator,
     window: Window,
     save: Callable[[Array], PyTree] | None,
-    slots: int,
     clock: Clock,
     member: Int[Array, ""],
-    point: Point,
-    n0: Int[Array, ""],
+    first_slot: Int[Array, ""],
     n1: Int[Array, ""],
-) -> tuple[Point, Record]:
-    """Steps n₀ … n₁ − 1. The state after every save_every-th step is in the slots of the second result.
+    stretch: Stretch,
+) -> Stretch:
+    """Steps n … n₁ − 1. What is saved after step n goes to slot n // save_every − first_slot.
 
-    Each step writes to the slot of its saving interval, and the last one of the interval stays. One more slot than
-    asked for takes an interval that the chunk does not complete.
+    Each step writes to the slot of its saving interval, and the last one of the interval stays.
     """
-    shapes = jax.eval_shape(partial(record, integrator, save), point)
-    buffer = jax.tree.map(lambda s: jnp.zeros((slots + 1, *s.shape), s.dtype), shapes)
-    first_slot = n0 // clock.save_every
+    point, n0, buffer = stretch
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), buffer)
 
     def saved(n: Array, point: Point) -> Record:
         if save is None:
@@ -137,12 +155,13 @@ def advance(
             dS = jax.tree.map(lambda x: x[n - b * BLOCK], increments)
             point = one_step(system, integrator, clock.t0, clock.dt, n, dS, point)
             slot = n // clock.save_every - first_slot
-            buffer = jax.tree.map(lambda a, x: a.at[slot].set(x), buffer, saved(n, point))
+            buffer = jax.tree.map(lambda a, x: put(a, x, slot), buffer, saved(n, point))
             return point, buffer
 
         return jax.lax.fori_loop(jnp.maximum(n0, b * BLOCK), jnp.minimum(n1, (b + 1) * BLOCK), step, state)
 
-    return jax.lax.fori_loop(n0 // BLOCK, -(-n1 // BLOCK), block, (point, buffer))
+    point, buffer = jax.lax.fori_loop(n0 // BLOCK, -(-n1 // BLOCK), block, (point, buffer))
+    return Stretch(point, jnp.maximum(n0, n1), buffer)
 
 
 def window_blocks(n_noise: int) -> int:
@@ -191,7 +210,7 @@ def scan_run(
     """
     member = jnp.asarray(member)
     increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
-    increments = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:steps], increments)
+    increments = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
     first = start(system, integrator, mu0, group)
     sparse = steps * sum(x.nbytes for x in jax.tree.leaves(first)) > _POINTS_KEPT
     size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
@@ -214,8 +233,6 @@ def scan_run(
     return point, jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), record(integrator, save, first), saved)
 
 
-advance_one = eqx.filter_jit(advance)
-start_one = eqx.filter_jit(start)
 scan_one = eqx.filter_jit(scan_run)
 
 

@@ -1,37 +1,32 @@
 """Many trajectories: members in fixed tiles, kept whole or reduced to statistics."""
 
-from collections.abc import Callable
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, PyTree
 
 from . import _checks
-from .chunk import (
-    Clock,
-    Point,
-    Record,
-    advance,
-    pieces,
-    record,
-    scan_run,
-    slots_for,
-    solved,
-    start,
-    window_blocks,
-)
-from .drivers import BLOCK, Driver, Window
+from .chunk import Record, Tally, pieces, record, scan_run, slots_for, solved, start, window_blocks
+from .drivers import BLOCK, Driver
 from .integrators.base import Integrator
 from .integrators.tmk import TMK
+from .program import Tile, TileProgram, group_size, on_best_path
 from .reducers import Reducer
 from .solution import Saved, Stats, UnsolvedStepError
 from .solve import Run, prepare, progress_bar, trace_save, unsolved_message
-from .systems import System, check_state
+from .systems import System, check_state, fit_params
 
 LARGEST_TILE = 1024  # members that are stepped together
+_ROWS = 64  # saved times whose accumulators are merged together
+_STATES = 1024  # states whose energies are computed together
 
 
 class Ensemble(Saved):
@@ -42,13 +37,30 @@ class Ensemble(Saved):
 
     members: int = eqx.field(static=True)
     reduced: PyTree
+    params: PyTree  # those given in place of the system's, if any …
+    axes: PyTree = eqx.field(static=True)  # … and, leaf by leaf, whether they lead with members (0) or not (None)
 
     @property
     def mu(self) -> Any:
         """The saved states of every member."""
+        self._check_members()
+        return Saved.mu.fget(self)  # type: ignore[attr-defined]
+
+    @property
+    def saved(self) -> Any:
+        """What the `save` function returned for every member; the states if there was none."""
+        self._check_members()
+        return self.values
+
+    def energy(self) -> Any:
+        """The Hamiltonian at the saved times, with the params of each member."""
+        if self.params is None:
+            return Saved.energy(self)
+        return _energies(self.system, self.params, self.axes, self.mu)
+
+    def _check_members(self) -> None:
         if self.reduced is not None:
             raise AttributeError("the members were not saved, because reduce= was given: see .reduced.")
-        return Saved.mu.fget(self)  # type: ignore[attr-defined]
 
     @property
     def _members(self) -> int | None:
@@ -94,43 +106,82 @@ def ensemble(
     if _checks.is_traced((system, mu0, batch, run.driver, save_fn)):
         return _ensemble_traced(run, mu0, by_member, batch, axes, save_fn, members, reduce, group, throw)
 
+    def on(path: str) -> Ensemble:
+        program = TileProgram(system, integrator, save_fn, group, axes)
+        return _ensemble(run, program, path, mu0, by_member, batch, members, reduce, throw, progress)
+
+    return on_best_path(system, integrator, group, members, on)
+
+
+def _ensemble(
+    run: Run, program: TileProgram, path: str, mu0, by_member: bool, batch, members: int, reduce, throw, progress
+) -> Ensemble:
+    """All tiles, in threads."""
+    system, integrator = run.system, run.integrator
     size = min(LARGEST_TILE, 1 << (members - 1).bit_length())
-    tiles = -(-members // size)
-    program = _Tile(system, integrator, axes, save_fn, group)
-    shape = jax.eval_shape(lambda mu: record(integrator, save_fn, start(system, integrator, mu, group)), _state(system))
-    slots = slots_for(shape, size)
+    shape = jax.eval_shape(
+        lambda mu: record(integrator, program.save, start(system, integrator, mu, program.group)), _state(system)
+    )
     values = None
     if reduce is None:
         values = jax.tree.map(lambda s: np.empty((members, run.n_saved, *s.shape), s.dtype), shape)
     tree = _MergeTree(reduce)
     tallies = []
+    firsts = range(0, members, size)
     devices = jax.local_devices()
-    width = min(len(devices), tiles)
-    with progress_bar(progress, run.steps, tiles * size) as bar:
-        for first in range(0, tiles, width):
-            together = [
-                jax.device_put(_open_tile(k, size, members, mu0, by_member, batch, axes), device)
-                for k, device in zip(range(first, min(first + width, tiles)), devices, strict=False)
-            ]
-            points = _run_tiles(program, run, together, slots, values, reduce, tree, first, size, members, bar)
-            tallies += [
-                jax.tree.map(lambda x, t=t: np.asarray(x)[np.asarray(t.real)], p.tally)
-                for p, t in zip(points, together, strict=True)
-            ]
-            if throw and not all(np.all(solved(t)) for t in tallies):
+    with progress_bar(progress, run.steps, len(firsts) * size) as bar:
+
+        def one_tile(first: int) -> tuple[Tally, PyTree]:
+            inputs = _open_tile(first, size, group_size(path, size), members, mu0, by_member, batch, program.axes)
+            device = devices[(first // size) % len(devices)]
+            keep = _Statistics(reduce, first, members) if reduce is not None else _Members(values, first, members)
+            return _run_tile(program, path, run, inputs, device, keep, bar)
+
+        for tally, series in in_order(one_tile, firsts, workers=max(len(devices), os.cpu_count() or 1)):
+            tallies.append(tally)
+            if reduce is not None:
+                tree.push(series)
+            if throw and not np.all(solved(tally)):
                 break
     tally = jax.tree.map(lambda *xs: np.concatenate(xs), *tallies)
-    stats = Stats.of(tally, run.steps)
+    stats = Stats.of(tally, run.steps, path)
     computed = len(tally.iterations)
     if values is not None and computed < members:
         values = jax.tree.map(lambda x: x[:computed], values)
     reduced = None if reduce is None else tree.result()
     kept = Record(None, None) if values is None else values
-    custom = save_fn is not None
-    result = Ensemble(system, integrator, run.times, kept.values, kept.g, stats, run.dt, custom, computed, reduced)
+    custom = program.save is not None
+    outcome = kept.values, kept.g, stats, run.dt, custom, computed, reduced
+    result = Ensemble(system, integrator, run.times, *outcome, batch, program.axes)
     if throw and stats.unsolved:
         raise UnsolvedStepError(unsolved_message(stats, run, computed), result)
     return result
+
+
+def _energies(system: System, params: PyTree, axes: PyTree, mu: Any) -> Any:
+    """h of each member at its saved times, in pieces of fixed shape so that it compiles once."""
+    if _checks.is_traced((system, params, mu)):
+
+        def of_member(p: PyTree, states: Array) -> Array:
+            return jax.vmap(eqx.tree_at(lambda s: s.params, system, p).energy)(states)
+
+        return jax.vmap(of_member, in_axes=(axes, 0))(params, mu)
+    members, times = mu.shape[:2]
+    rows = np.arange(members * times + -(members * times) % _STATES).clip(max=members * times - 1)
+    parts = []
+    for at in rows.reshape(-1, _STATES):
+        member, time = at // times, at % times
+        own = jax.tree.map(lambda x, a, k=member: np.asarray(x)[k] if a == 0 else x, params, axes, is_leaf=_is_none)
+        parts.append(np.asarray(_energy_rows(system, own, axes, mu[member, time])))
+    return np.concatenate(parts)[: members * times].reshape(members, times)
+
+
+@eqx.filter_jit
+def _energy_rows(system: System, params: PyTree, axes: PyTree, mu: Array) -> Array:
+    def one(p: PyTree, m: Array) -> Array:
+        return eqx.tree_at(lambda s: s.params, system, p).energy(m)
+
+    return jax.vmap(one, in_axes=(axes, 0))(params, mu)
 
 
 def _state(system: System) -> jax.ShapeDtypeStruct:
@@ -138,100 +189,87 @@ def _state(system: System) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)
 
 
-class _TileInputs(eqx.Module):
-    """One tile's members, padded by repeating the last one."""
-
-    member: Int[Array, " P"]
-    real: Bool[Array, " P"]
-    mu0: Array
-    params: PyTree
-
-
-class _Tile(eqx.Module):
-    """The program of a tile: start and advance, mapped over members."""
-
-    system: System
-    integrator: Integrator
-    axes: PyTree = eqx.field(static=True)
-    save: Any
-    group: bool = eqx.field(static=True)
-
-    def _one(self, params: PyTree) -> System:
-        return self.system if self.axes is None else self.system.with_params(params)
-
-    @eqx.filter_jit
-    def start(self, tile: _TileInputs) -> tuple[Point, PyTree]:
-        """The points before the first step and the first saved values."""
-
-        def one(mu0, params):
-            point = start(self._one(params), self.integrator, mu0, self.group)
-            return point, record(self.integrator, self.save, point)
-
-        return jax.vmap(one, in_axes=(0, self.axes))(tile.mu0, tile.params)
-
-    @eqx.filter_jit
-    def advance(
-        self, window: Window, slots: int, clock: Clock, tile: _TileInputs, points: Point, n0: Array, n1: Array
-    ) -> tuple[Point, PyTree]:
-        """Steps n₀ … n₁ − 1 of all members; saved values lead with members, then slots."""
-
-        def one(member, point, params):
-            system = self._one(params)
-            return advance(system, self.integrator, window, self.save, slots, clock, member, point, n0, n1)
-
-        return jax.vmap(one, in_axes=(0, 0, self.axes))(tile.member, points, tile.params)
+def in_order(work: Callable[[int], Any], items: Sequence[int], workers: int) -> Iterator[Any]:
+    """The results of `work` on all items, in their order, a few at a time in threads: JAX computes outside the lock."""
+    if len(items) == 1 or workers == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque = deque()
+        rest = iter(items)
+        try:
+            for item in itertools.islice(rest, workers + 1):
+                waiting.append(pool.submit(work, item))
+            while waiting:
+                yield waiting.popleft().result()
+                for item in itertools.islice(rest, 1):
+                    waiting.append(pool.submit(work, item))
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
-def _run_tiles(program, run, together, slots, values, reduce, tree, first, size, members, bar) -> list[Point]:
-    """Run some tiles side by side, one a device, storing or reducing what they save."""
-    started = [program.start(tile) for tile in together]
-    points = [p for p, _ in started]
-    accs = [_Series(reduce, tile) for tile in together] if reduce is not None else None
+def _run_tile(
+    program: TileProgram, path: str, run: Run, tile: Tile, device: Any, keep: Any, bar: Any
+) -> tuple[Tally, PyTree]:
+    """Run one tile from start to end, handing on what it saves; the tally of its members, and what was made of them."""
+    tile = jax.device_put(tile, device)
+    points, first = program.start(tile)
+    groups, width = tile.member.shape
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), first)
+    slots, blocks = slots_for(one, width), window_blocks(run.system.n_noise)
+    keep.add(0, jax.tree.map(lambda x: x[:, None], first), 1)
+    stretch = jax.device_put(program.open(tile, points, first, slots), device)
+    done = 0
+    for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK):
+        slot = n0 // run.save_every
+        stretch = program.advance(path, run.window(n0 // BLOCK, blocks), run.clock, tile, slot, n1, stretch)
+        keep.add(slot + 1, stretch.slots, n1 // run.save_every - slot)
+        bar.add((n1 - done) * groups * width, stretch.point.tally)
+        done = n1
+    tally = jax.tree.map(lambda x: np.asarray(x).reshape(-1)[: keep.count], stretch.point.tally)
+    return tally, keep.result()
 
-    def keep(i: int, at: int, saved: PyTree, count: int) -> None:
-        if accs is not None:
-            accs[i].add(saved.values, count)
-            return
-        lo = (first + i) * size
-        hi = min(lo + size, members)
+
+class _Members:
+    """Keeps every member: writes its saved values into the result."""
+
+    def __init__(self, values: PyTree, first: int, members: int):
+        self.values, self.first, self.members = values, first, members
+        self.count = 0
+
+    def add(self, at: int, slots: Record, count: int) -> None:
+        """`count` saved times from `at` on; slots lie (group, slot, member, …)."""
 
         def put(a: np.ndarray, x: Array) -> None:
-            a[lo:hi, at : at + count] = np.asarray(x)[: hi - lo, :count]
+            rows = np.moveaxis(np.asarray(x)[:, :count], 1, 2)
+            rows = rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])  # of no saved times too
+            self.count = min(len(rows), self.members - self.first)
+            a[self.first : self.first + self.count, at : at + count] = rows[: self.count]
 
-        jax.tree.map(put, values, saved)
+        jax.tree.map(put, self.values, slots)
 
-    for i, (_, saved) in enumerate(started):
-        keep(i, 0, jax.tree.map(lambda x: x[:, None], saved), 1)
-    blocks = window_blocks(run.system.n_noise)
-    for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK):
-        window = run.driver.window(run.system.n_noise, run.dt, n0 // BLOCK, blocks)
-        ends = jnp.asarray(n0), jnp.asarray(n1)
-        results = [
-            program.advance(window, slots, run.clock, tile, p, *ends) for tile, p in zip(together, points, strict=True)
-        ]
-        points = [p for p, _ in results]
-        for i, (_, buffer) in enumerate(results):
-            keep(i, n0 // run.save_every + 1, buffer, n1 // run.save_every - n0 // run.save_every)
-        bar.update((first * run.steps + len(together) * n1) * size, points[-1].tally, size)
-    if accs is not None:
-        for acc in accs:
-            tree.push(acc.series())
-    return points
+    def result(self) -> None:
+        """The members are where they belong already."""
 
 
-class _Series:
-    """The accumulators of one tile along the saved times."""
+class _Statistics:
+    """Keeps accumulators of a reducer along the saved times."""
 
-    def __init__(self, reduce: Any, tile: _TileInputs):
-        self.reduce, self.weight = reduce, jnp.asarray(tile.real, jnp.float64)
+    def __init__(self, reduce: Any, first: int, members: int):
+        self.reduce, self.first, self.members = reduce, first, members
         self.parts: list[PyTree] = []
+        self.count = 0
 
-    def add(self, saved: PyTree, count: int) -> None:
+    def add(self, at: int, slots: Record, count: int) -> None:
         """Fold in the first `count` slots."""
-        accs = _update(self.reduce, saved, self.weight)
-        self.parts.append(jax.tree.map(lambda x: np.asarray(x)[:count], accs))
+        rows = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 2).reshape(-1, *x.shape[1:2], *x.shape[3:]), slots.values)
+        size = jax.tree.leaves(rows)[0].shape[0]
+        self.count = min(size, self.members - self.first)
+        weight = jnp.asarray(np.arange(size) < self.count, jnp.float64)
+        self.parts.append(jax.tree.map(lambda x: np.asarray(x)[:count], _update(self.reduce, rows, weight)))
 
-    def series(self) -> PyTree:
+    def result(self) -> PyTree:
         """All saved times in a row."""
         return jax.tree.map(lambda *xs: np.concatenate(xs), *self.parts)
 
@@ -254,6 +292,14 @@ def _result(reduce: Any, a: PyTree) -> PyTree:
     return jax.vmap(reduce.result)(a)
 
 
+def _by_rows(fn: Callable, reduce: Any, *accs: PyTree) -> PyTree:
+    """fn(reduce, *accs) along the saved times, in pieces of fixed shape so that it compiles once."""
+    count = len(jax.tree.leaves(accs)[0])
+    padded = jax.tree.map(lambda x: np.concatenate([x, np.repeat(x[-1:], -count % _ROWS, axis=0)]), accs)
+    parts = [fn(reduce, *jax.tree.map(lambda x, i=i: x[i : i + _ROWS], padded)) for i in range(0, count, _ROWS)]
+    return jax.tree.map(lambda *xs: np.concatenate([np.asarray(x) for x in xs])[:count], *parts)
+
+
 class _MergeTree:
     """Merges tiles 0, 1, 2, … along a fixed binary tree, holding one accumulator a level."""
 
@@ -267,7 +313,7 @@ class _MergeTree:
             if held is None:
                 self.levels[i] = acc
                 return
-            acc = jax.tree.map(np.asarray, _merge(self.reduce, held, acc))
+            acc = _by_rows(_merge, self.reduce, held, acc)
             self.levels[i] = None
         self.levels.append(acc)
 
@@ -276,16 +322,16 @@ class _MergeTree:
         acc = None
         for held in self.levels:
             if held is not None:
-                acc = held if acc is None else _merge(self.reduce, held, acc)
-        return jax.tree.map(np.asarray, _result(self.reduce, acc))
+                acc = held if acc is None else _by_rows(_merge, self.reduce, held, acc)
+        return _by_rows(_result, self.reduce, acc)
 
 
-def _open_tile(k: int, size: int, members: int, mu0, by_member: bool, batch, axes) -> _TileInputs:
-    member = np.arange(k * size, (k + 1) * size)
+def _open_tile(first: int, size: int, width: int, members: int, mu0, by_member: bool, batch, axes) -> Tile:
+    member = np.arange(first, first + size).reshape(-1, width)
     at = np.minimum(member, members - 1)
-    states = mu0[at] if by_member else jnp.broadcast_to(mu0, (size, *mu0.shape))
+    states = mu0[at] if by_member else jnp.broadcast_to(mu0, (*member.shape, *mu0.shape))
     params = None if axes is None else jax.tree.map(lambda x, a: x[at] if a == 0 else x, batch, axes, is_leaf=_is_none)
-    return _TileInputs(jnp.asarray(member), jnp.asarray(member < members), states, params)
+    return Tile(jnp.asarray(member), states, params)
 
 
 def _is_none(x: Any) -> bool:
@@ -305,24 +351,19 @@ def _params(system: System, params: PyTree, members: int) -> tuple[PyTree, PyTre
     """The parameters and, leaf by leaf, whether they lead with members (0) or are shared (None)."""
     if params is None:
         return None, None
-    if system.params is None:
-        raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
-    old, new = jax.tree.structure(system.params), jax.tree.structure(params)
-    if old != new:
-        raise ValueError(f"params must have the structure of the system's params, {old}, not {new}.")
+    arrays = fit_params(system.params, params)
 
-    def axis(a, b):
-        if jnp.shape(b) == a.shape:
+    def axis(path, a, b):
+        if b.shape == a.shape:
             return None
-        if jnp.shape(b) == (members, *a.shape):
+        if b.shape == (members, *a.shape):
             return 0
+        name = "params" + jax.tree_util.keystr(path)
         raise ValueError(
-            f"params: a leaf of shape {jnp.shape(b)} must have shape {a.shape}, or lead with members: "
-            f"{(members, *a.shape)}."
+            f"{name} must have shape {a.shape}, or {(members, *a.shape)} to lead with members, not {b.shape}."
         )
 
-    arrays = jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), system.params, params)
-    return arrays, jax.tree.map(axis, system.params, arrays)
+    return arrays, jax.tree_util.tree_map_with_path(axis, system.params, arrays)
 
 
 def _check_reducer(reduce: Any) -> None:
@@ -336,7 +377,7 @@ def _check_reducer(reduce: Any) -> None:
 
 def _ensemble_traced(run: Run, mu0, by_member, batch, axes, save_fn, members, reduce, group, throw) -> Ensemble:
     """An ensemble inside a transformation of JAX's: one vmap over plain scans."""
-    window = run.driver.window(run.system.n_noise, run.dt, 0, -(-run.steps // BLOCK))
+    window = run.window(0, -(-run.steps // BLOCK))
 
     def one(member, mu, params):
         system = run.system if axes is None else run.system.with_params(params)
@@ -346,7 +387,7 @@ def _ensemble_traced(run: Run, mu0, by_member, batch, axes, save_fn, members, re
     point, values = jax.vmap(one, in_axes=(0, 0 if by_member else None, axes))(jnp.arange(members), mu0, batch)
     if throw:
         values = eqx.error_if(values, ~jnp.all(solved(point.tally)), "a step could not be solved: take a smaller dt.")
-    stats = Stats.of(point.tally, run.steps)
+    stats = Stats.of(point.tally, run.steps, "scan")
     reduced = None
     if reduce is not None:
         reduced = _result(reduce, _update(reduce, values.values, jnp.ones(members)))
@@ -362,4 +403,6 @@ def _ensemble_traced(run: Run, mu0, by_member, batch, axes, save_fn, members, re
         save_fn is not None,
         members,
         reduced,
+        batch,
+        axes,
     )

@@ -25,7 +25,9 @@ class Stats(eqx.Module):
     """How the steps were solved.
 
     `iterations` is the mean a step, `residual` the worst last correction (scaled by the unknown), `unsolved` the
-    number of steps that did not meet the tolerance, `first_unsolved` the first of them (−1: none).
+    number of steps that did not meet the tolerance, `first_unsolved` the first of them (−1: none). `substeps` is
+    the mean number of accepted sub-steps a step, 1 unless the method is adaptive. `path` says how the steps were
+    computed: in "lanes" (scalar code, fast for small systems), "plain", or in one "scan" (when traced).
     """
 
     steps: int
@@ -34,12 +36,14 @@ class Stats(eqx.Module):
     residual: float | Array
     unsolved: int | Array
     first_unsolved: int | Array
+    substeps: float | Array
+    path: str
 
     @staticmethod
-    def of(tally: Tally, steps: int) -> "Stats":
+    def of(tally: Tally, steps: int, path: str) -> "Stats":
         """From the tally of a run, or of many members."""
         if _checks.is_traced(tally):
-            return Stats(steps, tally.iterations / max(steps, 1), *tally[1:])
+            return Stats(steps, tally.iterations / max(steps, 1), *tally[1:5], tally.substeps / max(steps, 1), path)
         t = jax.tree.map(lambda x: np.atleast_1d(np.asarray(x)), tally)
         firsts = t.first_unsolved[t.first_unsolved >= 0]
         return Stats(
@@ -49,14 +53,17 @@ class Stats(eqx.Module):
             float(t.residual.max()),
             int(t.unsolved.sum()),
             int(firsts.min()) if len(firsts) else -1,
+            float(t.substeps.mean() / max(steps, 1)),
+            path,
         )
 
     def __repr__(self) -> str:
         """One line."""
         if _checks.is_traced(self):
             return f"{self.steps} steps (traced)"
+        substeps = f" of {self.substeps:.1f} sub-steps" if self.substeps != 1 else ""
         return (
-            f"{self.steps} steps, {self.iterations:.1f} iterations a step (at most {self.most_iterations}), "
+            f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations a step (at most {self.most_iterations}), "
             f"worst residual {self.residual:.1e}, {self.unsolved} not solved"
         )
 
@@ -142,7 +149,7 @@ class Saved(eqx.Module):
             coords["member"] = np.arange(self._members)
         data: dict = {}
         if self.custom:
-            leaves = jax.tree_util.tree_leaves_with_path(self.values)
+            leaves = jax.tree_util.tree_leaves_with_path(self.saved)
             for path, leaf in leaves:
                 name = "saved" + jax.tree_util.keystr(path)
                 data[name] = ((*lead, *(f"{name}_{i}" for i in range(leaf.ndim - len(lead)))), np.asarray(leaf))
@@ -180,9 +187,9 @@ class Saved(eqx.Module):
             f"  time      {self.t[0]:g} to {self.t[-1]:g}, dt = {self.dt:g}, {len(self.t)} times saved",
         ]
         if not _checks.is_traced(self.values):
-            if not self.custom:
+            if not self.custom and self.values is not None:
                 errors = np.asarray(self.casimir_errors())
-                worst = errors.reshape(-1, errors.shape[-1]).max(axis=0, initial=0.0)
+                worst = errors.max(axis=tuple(range(errors.ndim - 1)), initial=0.0)
                 names = self.system.algebra.casimir_names
                 kept = ", ".join(f"{name} within {e:.1e}" for name, e in zip(names, worst, strict=True))
                 lines.append(f"  casimirs  {kept or 'none known'}")

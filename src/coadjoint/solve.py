@@ -7,25 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from . import _checks
 from ._intern import Function, intern
-from .chunk import (
-    Clock,
-    Tally,
-    advance_one,
-    pieces,
-    record,
-    scan_one,
-    slots_for,
-    solved,
-    start_one,
-    window_blocks,
-)
-from .drivers import BLOCK, Brownian, Driver, Increments
+from .chunk import Clock, Tally, pieces, scan_one, slots_for, solved, window_blocks
+from .drivers import BLOCK, Brownian, Driver, Increments, Needs, Window
 from .integrators.base import Integrator
 from .integrators.tmk import TMK
+from .program import Program, on_best_path
 from .solution import Solution, Stats, UnsolvedStepError
 from .systems import System
 
@@ -63,37 +53,37 @@ def solve(
     if _checks.is_traced((system, mu0, run.driver, save_fn)):
         return _solve_traced(run, mu0, save_fn, group, throw)
 
-    point = start_one(system, integrator, mu0, group)
-    first = record(integrator, save_fn, point)
+    return on_best_path(
+        system, integrator, group, 1, lambda path: _solve(run, mu0, save_fn, group, throw, progress, path)
+    )
+
+
+def _solve(
+    run: "Run", mu0: Array, save_fn: Function | None, group: bool, throw: bool, progress: bool, path: str
+) -> Solution:
+    """The host loop over chunks."""
+    system, integrator = run.system, run.integrator
+    program = Program(system, integrator, save_fn, group)
+    point, first = program.start(mu0)
     slots, blocks = slots_for(first), window_blocks(system.n_noise)
+    stretch = program.open(point, first, slots)
     values = jax.tree.map(lambda x: np.empty((run.n_saved, *x.shape), x.dtype), first)
     _store(values, 0, jax.tree.map(lambda x: np.asarray(x)[None], first))
-    member = jnp.zeros((), int)
     done = 0
     with progress_bar(progress, run.steps) as bar:
         for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK):
-            window = run.driver.window(system.n_noise, run.dt, n0 // BLOCK, blocks)
-            point, buffer = advance_one(
-                system, integrator, window, save_fn, slots, run.clock, member, point, jnp.asarray(n0), jnp.asarray(n1)
-            )
-            full = n1 // run.save_every - n0 // run.save_every
-            done = n1
-            _store(values, n0 // run.save_every + 1, jax.tree.map(lambda x, k=full: np.asarray(x)[:k], buffer))
-            bar.update(n1, point.tally, 1)
-            if throw and not solved(point.tally):
+            slot = n0 // run.save_every
+            stretch = program.advance(path, run.window(n0 // BLOCK, blocks), run.clock, slot, n1, stretch)
+            full, done = n1 // run.save_every - slot, n1
+            _store(values, slot + 1, jax.tree.map(lambda x, k=full: np.asarray(x)[:k], stretch.slots))
+            bar.update(n1, stretch.point.tally)
+            if throw and not solved(stretch.point.tally):
                 break
     saved = 1 + done // run.save_every
     values = jax.tree.map(lambda x: x[:saved], values)
-    sol = Solution(
-        system,
-        integrator,
-        run.times[:saved],
-        values.values,
-        values.g,
-        Stats.of(point.tally, done),
-        run.dt,
-        save_fn is not None,
-    )
+    stats = Stats.of(stretch.point.tally, done, path)
+    custom = save_fn is not None
+    sol = Solution(system, integrator, run.times[:saved], values.values, values.g, stats, run.dt, custom)
     if throw and sol.stats.unsolved:
         raise UnsolvedStepError(unsolved_message(sol.stats, run), sol)
     return sol
@@ -109,11 +99,16 @@ class Run(eqx.Module):
     dt: float
     steps: int
     save_every: int
+    needs: Needs = eqx.field(static=True)  # what the method asks of the path
 
     @property
     def n_saved(self) -> int:
         """Saved times, the start included."""
         return self.steps // self.save_every + 1
+
+    def window(self, first: int, blocks: int) -> Window:
+        """The stretch of the path from block `first` on."""
+        return self.driver.window(self.system.n_noise, self.dt, first, blocks, self.needs)
 
     @property
     def times(self) -> np.ndarray:
@@ -147,24 +142,25 @@ def prepare(system: Any, *, t1: Any, dt: Any, t0: Any, key: Any, driver: Any, in
     save_every = _checks.count("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
-    return Run(system, integrator, _driver(system, key, driver, steps, dt), t0, dt, steps, save_every)
+    integrator.check(system)
+    needs = integrator.needs(system)
+    driver = _driver(system, key, driver, steps)
+    driver.check(system.n_noise, steps, dt, needs)
+    return Run(system, integrator, driver, t0, dt, steps, save_every, needs)
 
 
-def _driver(system: System, key: Any, driver: Any, steps: int, dt: float) -> Driver:
+def _driver(system: System, key: Any, driver: Any, steps: int) -> Driver:
     if key is not None and driver is not None:
         raise ValueError("give key or driver, not both: key=k is short for driver=Brownian(k).")
     if driver is not None and not isinstance(driver, Driver):
         raise TypeError(f"driver must be Brownian(key) or Increments(dS), not {type(driver).__name__}.")
+    if driver is not None:
+        return driver
     if system.n_noise == 0:
-        return Increments(np.zeros((steps, 0))) if driver is None else _checked(driver, system, steps, dt)
-    if key is None and driver is None:
+        return Increments(np.zeros((steps, 0)))
+    if key is None:
         raise ValueError(f"the system has {system.n_noise} noise(s): give key= (an int or a JAX key) or driver=.")
-    return _checked(Brownian(key) if driver is None else driver, system, steps, dt)
-
-
-def _checked(driver: Driver, system: System, steps: int, dt: float) -> Driver:
-    driver.check(system.n_noise, steps, dt)
-    return driver
+    return Brownian(key)
 
 
 def trace_save(system: System, save: Any) -> Function | None:
@@ -195,13 +191,13 @@ def _store(values: PyTree, at: int, rows: PyTree) -> None:
 
 def _solve_traced(run: Run, mu0: Any, save_fn: Function | None, group: bool, throw: bool) -> Solution:
     """A run inside a transformation of JAX's: one plain scan."""
-    window = run.driver.window(run.system.n_noise, run.dt, 0, -(-run.steps // BLOCK))
+    window = run.window(0, -(-run.steps // BLOCK))
     point, values = scan_one(
         run.system, run.integrator, window, save_fn, run.clock, mu0, run.steps, run.save_every, group
     )
     if throw:
         values = eqx.error_if(values, ~solved(point.tally), "a step could not be solved: take a smaller dt.")
-    stats = Stats.of(point.tally, run.steps)
+    stats = Stats.of(point.tally, run.steps, "scan")
     return Solution(run.system, run.integrator, run.times, values.values, values.g, stats, run.dt, save_fn is not None)
 
 
@@ -214,7 +210,10 @@ class _Quiet:
     def __exit__(self, *exc: Any) -> None:
         pass
 
-    def update(self, steps: int, tally: Tally, members: int) -> None:
+    def update(self, done: int, tally: Tally) -> None:
+        """Nothing."""
+
+    def add(self, more: int, tally: Tally) -> None:
         """Nothing."""
 
 

@@ -8,11 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from . import _checks
 from ._intern import Constant, Function, intern
 from .algebras.base import Element, LieAlgebra, State
+
+_MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
 
 class Noise(eqx.Module):
@@ -84,7 +86,10 @@ def salt(beta: Any) -> Salt:
 
     Whether it is one or a stack is settled by the system, which knows the shape of an element.
     """
-    array = jnp.asarray(beta)
+    try:
+        array = jnp.asarray(beta)
+    except (TypeError, ValueError):
+        raise TypeError(f"beta must be an array of numbers, not {beta!r}.") from None
     if not jnp.issubdtype(array.dtype, jnp.number):
         raise TypeError(f"beta must be an array of numbers, not of type {array.dtype}.")
     if not _checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
@@ -150,6 +155,17 @@ class System(eqx.Module):
         """Whether every noise is SALT, so that the noise in σ is additive."""
         return all(n.additive for n in self.noises)
 
+    @property
+    def commuting(self) -> bool:
+        """Whether the noises are known to be SALT with [β_i, β_j] = 0; asked only outside of compiled code."""
+        M = self.n_noise
+        if M <= 1 or not self.additive:
+            return self.additive
+        if M > _MOST_COMMUTING or _checks.is_traced(self.noises):
+            return False
+        with jax.ensure_compile_time_eval():
+            return bool(_commute(self))
+
     def energy(self, mu: State) -> Float[Array, ""]:
         """h(μ)."""
         return self.h(mu, *self._args)
@@ -183,8 +199,13 @@ class System(eqx.Module):
         return check_state(self.algebra, name, mu)
 
     def with_params(self, params: PyTree) -> "System":
-        """The same system with other parameters of the same structure."""
-        return eqx.tree_at(lambda s: s.params, self, jax.tree.map(_as_array, params), is_leaf=lambda x: x is None)
+        """The same system with other parameters of the same structure, shapes and kinds of number."""
+        fitted = fit_params(self.params, params)
+        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.params), jax.tree.leaves(fitted), strict=True):
+            if a.shape != b.shape:
+                name = "params" + jax.tree_util.keystr(path)
+                raise ValueError(f"{name} must have shape {a.shape}, as in the system, not {b.shape}.")
+        return eqx.tree_at(lambda s: s.params, self, fitted)
 
     # Tracing what the user gave.
 
@@ -245,7 +266,12 @@ class System(eqx.Module):
         if hasattr(noise, "size") and hasattr(noise, "apply"):
             size = _checks.count("noise.size", noise.size)
             state = jax.ShapeDtypeStruct(self.algebra.shape, self.algebra.dtype)
-            field = intern(noise.apply, state, jax.ShapeDtypeStruct((size,), jnp.float64))
+            increments = jax.ShapeDtypeStruct((size,), jnp.float64)
+            field = intern(noise.apply, state, increments)
+            out = jax.eval_shape(field, state, increments)
+            if getattr(out, "shape", None) != self.algebra.shape:
+                got = getattr(out, "shape", type(out).__name__)
+                raise ValueError(f"noise.apply(mu, dS) must return shape {self.algebra.shape}, not {got}.")
             return _ObjectNoise(size, field, bool(getattr(noise, "additive", False)))
         if callable(noise):
             return _HamiltonianNoise(self._algebra, self._trace("noise", noise), self.params is not None)
@@ -266,6 +292,21 @@ class System(eqx.Module):
         if jnp.iscomplexobj(beta) and self.algebra.dtype == jnp.float64:
             raise TypeError("noise: salt(beta) needs a real beta on a real algebra, not a complex one.")
         return Salt(beta.astype(self.algebra.dtype))
+
+
+@eqx.filter_jit
+def _commute(system: System) -> Bool[Array, ""]:
+    """Whether all brackets of SALT fields vanish, to round-off."""
+    algebra = system.algebra
+    zero = jnp.zeros(algebra.shape, algebra.dtype)
+    beta = jax.vmap(lambda e: system.noise(zero, e))(jnp.eye(system.n_noise))
+    brackets = jax.vmap(lambda a: jax.vmap(lambda b: _size(algebra.bracket(a, b)))(beta))(beta)
+    sizes = jax.vmap(_size)(beta)
+    return jnp.all(brackets <= 1e-14 * sizes[:, None] * sizes)
+
+
+def _size(x: Array) -> Float[Array, ""]:
+    return jnp.max(jnp.abs(x))
 
 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
@@ -297,6 +338,29 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
         return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
 
     return jax.vmap(nearest)(states) if leading else nearest(states)
+
+
+def fit_params(old: PyTree, new: PyTree) -> PyTree:
+    """New parameters as arrays of the types of the old ones; shapes are the caller's business."""
+    if old is None:
+        raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
+    structures = jax.tree.structure(old), jax.tree.structure(new)
+    if structures[0] != structures[1]:
+        raise ValueError(
+            f"params must have the structure of the system's params, {structures[0]}, not {structures[1]}."
+        )
+
+    def fit(path: tuple, a: Array, b: Any) -> Array:
+        b = b if isinstance(b, jax.Array) else np.asarray(b)
+        if not np.can_cast(b.dtype, a.dtype, "same_kind"):
+            name = "params" + jax.tree_util.keystr(path)
+            raise TypeError(
+                f"{name} is of type {b.dtype}, but the system was made with {a.dtype}: "
+                "give System(..., params=...) numbers of the kind that is meant, such as 1.0 in place of 1."
+            )
+        return jnp.asarray(b, a.dtype)
+
+    return jax.tree_util.tree_map_with_path(fit, old, new)
 
 
 def _as_array(x: Any) -> Array:

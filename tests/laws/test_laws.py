@@ -1,7 +1,7 @@
 """The laws of Lie algebras and their duals, over every algebra of `algebras.ALGEBRAS`.
 
 All is compared in coordinates, so that an algebra of matrices obeys the same laws. Each algebra's methods are compiled
-once, in a few bundles.
+once. Laws over algebras that are marked slow are run by `make verify`.
 """
 
 from functools import cache
@@ -22,14 +22,19 @@ import coadjoint as cj
 EPS = np.finfo(float).eps
 SWITCH = 2**0.5  # the angle at which closed forms change from series to trigonometric functions
 
-every_algebra = pytest.mark.parametrize("name", ALGEBRAS)
-every_closed_form = pytest.mark.parametrize("name", [n for n, case in ALGEBRAS.items() if case.closed])
-every_incomplete = pytest.mark.parametrize("name", [n for n, case in ALGEBRAS.items() if case.hidden])
 
-# Numbers whose products do not underflow: what is tested is arithmetic, not its end.
-entries = st.floats(-1, 1).map(lambda x: x if abs(x) > 1e-30 else 0.0)
+def names(condition=lambda case: True):
+    chosen = (n for n, case in ALGEBRAS.items() if condition(case))
+    return [pytest.param(n, marks=[pytest.mark.slow] if ALGEBRAS[n].slow else []) for n in chosen]
+
+
+every_algebra = pytest.mark.parametrize("name", names())
+every_incomplete = pytest.mark.parametrize("name", names(lambda case: case.hidden is not None))
+few = settings(max_examples=20)
+
+# Lengths whose products do not underflow: what is tested is arithmetic, not its end.
 lengths = st.floats(0, 10).map(lambda x: x if x > 1e-30 else 0.0)
-radii = lengths | st.sampled_from([1e-200, 1e-8, SWITCH, 2 * np.pi])
+angles = lengths | st.sampled_from([1e-200, 1e-8, SWITCH, 2 * np.pi])
 
 
 def norm(x):
@@ -40,8 +45,10 @@ def norm(x):
 
 @st.composite
 def vectors(draw, name, size=st.just(1.0)):
-    """A direction times a size."""
-    v = np.array(draw(st.lists(entries, min_size=(n := ALGEBRAS[name].algebra.dim), max_size=n)))
+    """A direction times a size. Any of the coordinates may be zero; two draws are cheaper than one for each."""
+    dim = ALGEBRAS[name].algebra.dim
+    seed, zeros = draw(st.integers(0, 2**32 - 1)), draw(st.integers(0, 2**dim - 1) | st.just(0))
+    v = np.random.default_rng(seed).standard_normal(dim) * [not zeros >> i & 1 for i in range(dim)]
     return draw(size) * (v / norm(v) if np.any(v) else v)
 
 
@@ -60,27 +67,27 @@ class Coordinates:
         self.flow = lambda s, m: c(cls.flow(algebra, e(s), e(m)))
         self.dexp = lambda s, z: c(cls.dexp(algebra, e(s), e(z)))
         self.dexpinv = lambda s, z: c(cls.dexpinv(algebra, e(s), e(z)))
-        self.casimirs = lambda m: cls.casimirs(algebra, e(m))
-        self.casimir_scales = lambda m: cls.casimir_scales(algebra, e(m))
 
-    def transport(self, s, m):
-        """One step from m, and whether the new anchor is the low-order part of the state."""
-        mu = self.algebra.element(m)
-        moved, anchor = self.algebra.transport(self.algebra.element(s), mu, self.algebra.anchor(mu))
-        return self.algebra.coordinates(moved), anchor
+    def casimirs(self, m):
+        return self.algebra.casimirs(self.algebra.element(m))
 
 
-def bundle(fn):
-    """fn(a, d, *coordinates) → dict, compiled once an algebra: a its methods, d the derived ones."""
+def compiled(fn):
+    """fn(a, *coordinates), compiled once an algebra: `call(name, …)` with a its methods.
+
+    With `derived=True` a has the methods of the base class, if the algebra overrides what is asked for.
+    """
 
     @cache
-    def compiled(name):
-        algebra = ALGEBRAS[name].algebra
-        a, d = Coordinates(algebra), Coordinates(algebra, derived=True)
-        return jax.jit(lambda *args: fn(a, d, *args))
+    def program(name, derived):
+        a = Coordinates(ALGEBRAS[name].algebra, derived)
+        return jax.jit(lambda *args: fn(a, *args))
 
-    def call(name, *args):
-        return SimpleNamespace(**jax.tree.map(np.asarray, compiled(name)(*args)))
+    def call(name, *args, derived=False):
+        overrides = getattr(type(ALGEBRAS[name].algebra), fn.__name__, None) is not getattr(
+            cj.LieAlgebra, fn.__name__, None
+        )
+        return jax.tree.map(np.asarray, program(name, derived and overrides)(*args))
 
     return call
 
@@ -90,23 +97,20 @@ def constants(name):
     return exact.structure_constants(ALGEBRAS[name].algebra)
 
 
-def size(name):
-    """The norm of the structure constants, by which brackets scale."""
-    return np.linalg.norm(constants(name))
-
-
-def close(a, b, scale, tol=1e-13):
+def close(law, a, b, scale, tol=1e-13):
+    """a = b up to tol·scale; `law` says what that means."""
     a, b = np.asarray(a), np.asarray(b)
-    assert a.shape == b.shape
+    assert a.shape == b.shape, law
     worst = np.max(np.abs(a - b), initial=0.0)
-    assert worst <= tol * scale, f"{a} and {b} differ by {worst:.2e}, {worst / scale if scale else np.inf:.1e} scaled"
+    assert worst <= tol * scale, f"{law}: {a} and {b} differ by {worst:.2e}, allowed is {tol * scale:.2e}"
 
 
 # Brackets.
 
 
-@bundle
-def brackets(a, d, x, y, z, m):
+@compiled
+def brackets(a, x, y, z, m):
+    d = Coordinates(a.algebra, derived=True)
     return {
         "xy": a.bracket(x, y),
         "yx": a.bracket(y, x),
@@ -114,224 +118,129 @@ def brackets(a, d, x, y, z, m):
         "ad": a.ad(x),
         "ad_derived": d.ad(x),
         "ad_star": a.ad_star(x, m),
+        "ad_star_derived": d.ad_star(x, m),
         "poisson": a.poisson(m),
         "poisson_derived": d.poisson(m),
-        "mx": a.pairing(m, x),
+        "m_x": a.pairing(m, x),
         "moved_y": a.pairing(a.ad_star(x, m), y),
         "m_xy": a.pairing(m, a.bracket(x, y)),
     }
 
 
-def three(name):
-    return st.tuples(*[vectors(name, lengths)] * 4)
-
-
 @every_algebra
 @given(data=st.data())
-def test_bracket_is_antisymmetric(name, data):
-    x, y, z, m = data.draw(three(name))
-    b = brackets(name, x, y, z, m)
-    close(b.xy, -b.yx, size(name) * norm(x) * norm(y), 4 * EPS)
-
-
-@every_algebra
-@given(data=st.data())
-def test_bracket_obeys_jacobi(name, data):
-    x, y, z, m = data.draw(three(name))
-    b = brackets(name, x, y, z, m)
-    close(b.cycle, 0 * x, size(name) ** 2 * norm(x) * norm(y) * norm(z), 16 * EPS)
-
-
-@every_algebra
-@given(data=st.data())
-def test_ad_is_the_matrix_of_the_bracket(name, data):
-    x, y, z, m = data.draw(three(name))
-    b = brackets(name, x, y, z, m)
-    close(b.ad @ y, b.xy, size(name) * norm(x) * norm(y), 16 * EPS)
-    close(b.ad, b.ad_derived, size(name) * norm(x), 16 * EPS)
-    close(b.ad, np.einsum("i,ijk->kj", x, constants(name)), size(name) * norm(x), 16 * EPS)
-
-
-@every_algebra
-@given(data=st.data())
-def test_pairing_is_the_dot_product_of_coordinates(name, data):
-    x, y, z, m = data.draw(three(name))
-    close(brackets(name, x, y, z, m).mx, m @ x, norm(m) * norm(x), 16 * EPS)
-
-
-@every_algebra
-@given(data=st.data())
-def test_ad_star_is_dual_to_the_bracket(name, data):
-    x, y, z, m = data.draw(three(name))
-    b = brackets(name, x, y, z, m)
-    close(b.moved_y, b.m_xy, size(name) * norm(x) * norm(y) * norm(m), 16 * EPS)
-
-
-@every_algebra
-@given(data=st.data())
-def test_poisson_matrix_is_minus_ad_star(name, data):
-    x, y, z, m = data.draw(three(name))
-    b = brackets(name, x, y, z, m)
-    close(b.poisson @ x, -b.ad_star, size(name) * norm(x) * norm(m), 16 * EPS)
-    close(b.poisson, np.einsum("ijk,k->ij", constants(name), m), size(name) * norm(m), 16 * EPS)
-    close(b.poisson, b.poisson_derived, size(name) * norm(m), 16 * EPS)
+@few
+def test_brackets(name, data):
+    """Antisymmetry, Jacobi, the pairing, ad, ad* and J(μ): to a few ulps."""
+    x, y, z, m = (data.draw(vectors(name, lengths)) for _ in range(4))
+    b, C = SimpleNamespace(**brackets(name, x, y, z, m)), constants(name)
+    size, tol = np.linalg.norm(C), 16 * EPS
+    close("[x, y] = −[y, x]", b.xy, -b.yx, size * norm(x) * norm(y), tol)
+    close("Jacobi", b.cycle, 0 * x, size**2 * norm(x) * norm(y) * norm(z), tol)
+    close("<m, x> is the dot product of coordinates", b.m_x, m @ x, norm(m) * norm(x), tol)
+    close("ad_x y = [x, y]", b.ad @ y, b.xy, size * norm(x) * norm(y), tol)
+    close("ad_x from the basis", b.ad, np.einsum("i,ijk->kj", x, C), size * norm(x), tol)
+    close("ad = derived", b.ad, b.ad_derived, size * norm(x), tol)
+    close("<ad*_x m, y> = <m, [x, y]>", b.moved_y, b.m_xy, size * norm(x) * norm(y) * norm(m), tol)
+    close("ad* = derived", b.ad_star, b.ad_star_derived, size * norm(x) * norm(m), tol)
+    close("J(m)x = −ad*_x m", b.poisson @ x, -b.ad_star, size * norm(x) * norm(m), tol)
+    close("J(m) from the basis", b.poisson, np.einsum("ijk,k->ij", C, m), size * norm(m), tol)
+    close("J = derived", b.poisson, b.poisson_derived, size * norm(m), tol)
 
 
 # Flow.
 
 
-@bundle
-def bundled_flows(a, d, s, m, t, ds, dm):
-    moved, rates = jax.jvp(a.flow, (s, m), (ds, dm))
-    derived, derived_rates = jax.jvp(d.flow, (s, m), (ds, dm))
-    cured, _ = a.transport(s, m)
-    back, halfway = jax.vmap(a.flow)(jnp.stack([-s, (1 - t) * s]), jnp.stack([moved, m]))
-
-    def invariants(mu):
-        gradients = jax.jacfwd(a.casimirs)(mu)
-        return a.casimirs(mu), a.casimir_scales(mu), jnp.sqrt(jnp.sum(gradients**2, axis=1))
-
-    states = jnp.stack([m, moved, derived, cured])
-    return {
-        "moved": moved,
-        "derived": derived,
-        "cured": cured,
-        "back": back,
-        "in_two": a.flow(t * s, halfway),
-        "rates": rates,
-        "derived_rates": derived_rates,
-        "casimirs": jax.vmap(invariants)(states),
-        "ad": d.ad(s),
-        "ad_zeta": d.ad(d.dexp(-s, ds)),
-    }
+@compiled
+def flow(a, s, m, ds, dm):
+    """The flow and its derivative."""
+    return jax.jvp(a.flow, (s, m), (ds, dm))
 
 
-def flows(name, *args):
-    """The flow by σ and all that belongs to it, with the norms by which round-off may grow (1 on compact algebras)."""
-    f = bundled_flows(name, *args)
-    f.growth, f.shrinkage = norm(scipy.linalg.expm(f.ad)), norm(scipy.linalg.expm(-f.ad))
-    f.bend = norm(f.ad_zeta)
-    return f
+@compiled
+def pull_back(a, s, m, w):
+    return jax.vjp(a.flow, s, m)[1](w)
 
 
-def motions(name):
-    """σ, μ, a time, δσ, δμ."""
-    v = vectors(name)
-    return st.tuples(vectors(name, radii), v, st.floats(-1, 2), v, v)
+@compiled
+def transport(a, s, m):
+    """One step from m: the new state, and the new anchor."""
+    mu = a.algebra.element(m)
+    moved, anchor = a.algebra.transport(a.algebra.element(s), mu, a.algebra.anchor(mu))
+    return a.algebra.coordinates(moved), anchor
+
+
+@compiled
+def casimirs(a, states):
+    """Casimirs of four states, their scales, and the norms of their gradients."""
+
+    def one(m):
+        gradients = jax.jacfwd(a.casimirs)(m)
+        return a.casimirs(m), a.algebra.casimir_scales(a.algebra.element(m)), jnp.sqrt(jnp.sum(gradients**2, axis=1))
+
+    return jax.vmap(one)(states)
+
+
+def growth(name, s):
+    """The factor by which the flow may grow a state, and its round-off: 1 on compact algebras."""
+    return norm(scipy.linalg.expm(np.einsum("i,ijk->kj", s, constants(name))))
 
 
 @every_algebra
 @given(data=st.data())
-def test_flow_is_its_taylor_series_and_the_derived_flow(name, data):
-    s, m, *rest = data.draw(motions(name))
-    f = flows(name, s, m, *rest)
+@few
+def test_flow(name, data):
+    """Flow = Taylor series = derived flow = transport, all 1e-13; the way back; the group law; Casimirs."""
+    s, m, t = data.draw(vectors(name, angles)), data.draw(vectors(name)), data.draw(st.floats(-1, 2))
+    grown, shrunk, zero = growth(name, s), growth(name, -s), 0 * m
+    (moved, _), (derived, _), (cured, _) = (
+        flow(name, s, m, zero, zero),
+        flow(name, s, m, zero, zero, derived=True),
+        transport(name, s, m),
+    )
     truth = exact.flow(constants(name), s, m)
-    close(f.moved, truth, f.growth * norm(m))
-    close(f.derived, truth, f.growth * norm(m))
-
-
-@every_algebra
-@given(data=st.data())
-def test_flow_back_is_the_way_back(name, data):
-    s, m, *rest = data.draw(motions(name))
-    f = flows(name, s, m, *rest)
-    close(f.back, m, f.growth * f.shrinkage * norm(m))
-
-
-@every_algebra
-@given(data=st.data())
-def test_flows_along_one_element_form_a_group(name, data):
-    s, m, t, *rest = data.draw(motions(name))
-    f = flows(name, s, m, t, *rest)
+    close("flow = series", moved, truth, grown * norm(m))
+    close("derived flow = series", derived, truth, grown * norm(m))
+    close("transport = series", cured, truth, grown * norm(m))
+    back, _ = flow(name, -s, moved, zero, zero)
+    close("flow(−σ, flow(σ, μ)) = μ", back, m, grown * shrunk * norm(m))
+    in_two, _ = flow(name, t * s, flow(name, (1 - t) * s, m, zero, zero)[0], zero, zero)
     # The detour goes at most one σ beyond the start or the end.
-    close(f.in_two, f.moved, f.growth**2 * f.shrinkage * norm(m))
+    close("flow(tσ, flow((1−t)σ, μ)) = flow(σ, μ)", in_two, moved, grown**2 * shrunk * norm(m))
+    values, scales, gradients = casimirs(name, np.stack([m, moved, derived, cured]))
+    assert values.shape == scales.shape == (4, len(ALGEBRAS[name].algebra.casimir_names))
+    assert np.all(abs(values - values[0]) <= 1e-13 * gradients * grown * norm(m)), f"Casimirs changed: {values}"
+    assert np.all(abs(values) <= (1 + 8 * EPS) * scales), f"Casimirs {values} exceed their scales {scales}"
+
+
+def bend(name, s, ds):
+    """‖ad_ζ‖, ζ = dexp_{−σ} δσ: how much the derivative in σ may grow a state."""
+    return norm(np.einsum("i,ijk->kj", dexp(name, -s, ds), constants(name)))
 
 
 @every_algebra
 @given(data=st.data())
-def test_derivative_of_flow(name, data):
-    s, m, t, ds, dm = data.draw(motions(name))
-    f = flows(name, s, m, t, ds, dm)
-    truth = exact.flow_jvp(constants(name), s, m, ds, dm)
-    scale = f.growth * (norm(dm) + f.bend * norm(m))
-    close(f.rates, truth, scale)
-    close(f.derived_rates, truth, scale)
-
-
-@every_algebra
-@given(data=st.data())
-def test_casimirs_are_invariant_under_flow(name, data):
-    s, m, *rest = data.draw(motions(name))
-    f = flows(name, s, m, *rest)
-    values, _, gradients = f.casimirs
-    assert values.shape == (4, len(ALGEBRAS[name].algebra.casimir_names))
-    assert np.all(abs(values - values[0]) <= 1e-13 * gradients * f.growth * norm(m)), values
-
-
-@every_algebra
-@given(data=st.data())
-def test_transport_is_flow_but_for_round_off(name, data):
-    s, m, *rest = data.draw(motions(name))
-    f = flows(name, s, m, *rest)
-    close(f.cured, exact.flow(constants(name), s, m), f.growth * norm(m))
-
-
-@every_algebra
-@given(data=st.data())
-def test_casimir_scales_bound_the_casimirs(name, data):
-    s, m, *rest = data.draw(motions(name))
-    values, scales, _ = flows(name, s, m, *rest).casimirs
-    assert values.shape == scales.shape
-    assert np.all(abs(values) <= (1 + 8 * EPS) * scales)
-
-
-@every_incomplete
-@given(data=st.data())
-def test_casimirs_that_the_algebra_does_not_know_are_invariant_too(name, data):
-    s, m, *rest = data.draw(motions(name))
-    hidden, degree = ALGEBRAS[name].hidden, ALGEBRAS[name].degree
-    if degree == 0 and abs(m[1]) < 1e-3:
-        m = m + np.eye(3)[1]
-    f = flows(name, s, m, *rest)
-    value = float(hidden(m))
-    for moved in f.moved, f.cured:
-        close(hidden(moved), value, max(norm(m) ** degree, abs(value)))
-
-
-@every_incomplete
-@given(data=st.data())
-def test_transport_without_all_casimirs_has_thirty_digits(name, data):
-    s, m, *rest = data.draw(motions(name))
-    hi, lo = transported(name)(s, m)
-    growth = flows(name, s, m, *rest).growth
-    close(exact.flow_residual(constants(name), s, m, hi, lo), 0 * m, growth * norm(m), 1e-29)
-
-
-@cache
-def transported(name):
-    return jax.jit(Coordinates(ALGEBRAS[name].algebra).transport)
-
-
-@every_algebra
-@settings(max_examples=15)
-@given(data=st.data())
-def test_reverse_mode_is_forward_mode(name, data):
-    s, m, *_ = data.draw(motions(name))
-    j = jacobians(name, s, m)
-    scale = max(1.0, np.max(abs(j.forward[0])), np.max(abs(j.forward[1])))
-    close(j.reverse[0], j.forward[0], scale)
-    close(j.reverse[1], j.forward[1], scale)
-
-
-@bundle
-def jacobians(a, d, s, m):
-    return {"forward": jax.jacfwd(a.flow, (0, 1))(s, m), "reverse": jax.jacrev(a.flow, (0, 1))(s, m)}
+@few
+def test_derivatives_of_flow(name, data):
+    """jvp = central differences in exact arithmetic = derived = ad*_ζ flow; vjp is its transpose."""
+    s = data.draw(vectors(name, angles))
+    m, ds, dm, w = (data.draw(vectors(name)) for _ in range(4))
+    C = constants(name)
+    scale = growth(name, s) * (norm(dm) + bend(name, s, ds) * norm(m))
+    truth = exact.flow_jvp(C, s, m, ds, dm)
+    moved, rates = flow(name, s, m, ds, dm)
+    close("jvp", rates, truth, scale)
+    close("jvp of the derived flow", flow(name, s, m, ds, dm, derived=True)[1], truth, scale)
+    of_sigma = np.einsum("i,ijk,k->j", dexp(name, -s, ds), C, moved)
+    close("D_σ flow(σ, μ) δσ = ad*_ζ flow(σ, μ), ζ = dexp_{−σ} δσ", of_sigma + exact.flow(C, s, dm), truth, scale)
+    ws, wm = pull_back(name, s, m, w)
+    close("<vjp(w), (δσ, δμ)> = <w, jvp(δσ, δμ)>", ws @ ds + wm @ dm, w @ rates, scale)
 
 
 ANGLES = [1e-200, 1e-150, 1e-20, 1e-8, 1e-4, 0.1, 1.0, SWITCH, 2.0, np.pi, 6.0, 2 * np.pi, 20.0]
 
 
-@every_closed_form
+@pytest.mark.parametrize("name", ["SO3", "SE3"])
 @pytest.mark.parametrize("angle", ANGLES)
 def test_closed_form_near_its_switch(name, angle):
     """Around each angle, where a closed form may change its formula, flow and derivative keep 1e-13."""
@@ -340,72 +249,58 @@ def test_closed_form_near_its_switch(name, angle):
     for ulps in (-4, -1, 0, 1, 4):
         s, m, ds, dm = rng.standard_normal((4, dim))
         s[:3] *= angle * (1 + ulps * EPS) / norm(s[:3])  # the first three coordinates are the rotation
-        f = flows(name, s, m, 0.5, ds, dm)
-        close(f.moved, exact.flow(constants(name), s, m), f.growth * norm(m))
-        close(f.rates, exact.flow_jvp(constants(name), s, m, ds, dm), f.growth * (norm(dm) + f.bend * norm(m)))
+        C, grown = constants(name), growth(name, s)
+        moved, rates = flow(name, s, m, ds, dm)
+        close("flow", moved, exact.flow(C, s, m), grown * norm(m))
+        close("jvp", rates, exact.flow_jvp(C, s, m, ds, dm), grown * (norm(dm) + bend(name, s, ds) * norm(m)))
+
+
+# Algebras that do not know all their Casimirs move in double-double.
+
+
+@every_incomplete
+@given(data=st.data())
+@few
+def test_transport_without_all_casimirs(name, data):
+    """Right to thirty digits; the Casimirs that the algebra does not know of are kept too."""
+    s, m = data.draw(vectors(name, angles)), data.draw(vectors(name))
+    case = ALGEBRAS[name]
+    if case.degree == 0 and abs(m[1]) < 1e-3:
+        m = m + np.eye(3)[1]  # the Casimir m₀/m₁ must exist
+    hi, lo = transport(name, s, m)
+    close("transport", exact.flow_residual(constants(name), s, m, hi, lo), 0 * m, growth(name, s) * norm(m), 1e-29)
+    value = float(case.hidden(m))
+    for moved in flow(name, s, m, 0 * m, 0 * m)[0], hi:
+        close("hidden Casimir", case.hidden(moved), value, max(norm(m) ** case.degree, abs(value)))
 
 
 # dexp and its inverse.
 
 
-@bundle
-def dexps(a, d, s, z):
-    dexp = a.dexp(s, z)
-    return {
-        "dexp": dexp,
-        "derived": d.dexp(s, z),
-        "inverse": a.dexpinv(s, z),
-        "inverse_derived": d.dexpinv(s, z),
-        "there_and_back": a.dexpinv(s, dexp),
-        "matrix": jax.vmap(lambda e: d.dexp(s, e), out_axes=1)(jnp.eye(len(s))),
-    }
+@compiled
+def dexp(a, s, z):
+    return a.dexp(s, z)
 
 
-@st.composite
-def inside_the_ball(draw, name, radius=6.2):
-    """σ with ‖ad_σ‖ < 2π."""
-    s = draw(vectors(name, lengths | st.just(1e-200)))
-    length = norm(np.einsum("i,ijk->kj", s, constants(name)))
-    return s if length <= radius else s * (radius / length)
+@compiled
+def dexpinv(a, s, z):
+    return a.dexpinv(s, z)
 
 
 @every_algebra
 @given(data=st.data())
-def test_dexpinv_inverts_dexp(name, data):
-    s, z = data.draw(st.tuples(inside_the_ball(name), vectors(name)))
-    x = dexps(name, s, z)
-    condition = np.linalg.cond(x.matrix)
-    close(x.there_and_back, z, condition * norm(z))
-    close(x.inverse, np.linalg.solve(x.matrix, z), condition * norm(x.inverse))
-
-
-@every_algebra
-@given(data=st.data())
-def test_closed_dexp_is_the_derived_one(name, data):
-    s, z = data.draw(st.tuples(inside_the_ball(name), vectors(name)))
-    x = dexps(name, s, z)
-    close(x.dexp, x.derived, norm(x.matrix) * norm(z))
-    close(x.inverse, x.inverse_derived, np.linalg.cond(x.matrix) * norm(x.inverse))
-
-
-@every_algebra
-@given(data=st.data())
-def test_dexp_is_its_series(name, data):
-    s, z = data.draw(st.tuples(inside_the_ball(name, 1.0), vectors(name)))
+@few
+def test_dexp(name, data):
+    """dexp_σ = Σ ad_σ^k/(k + 1)!, dexpinv its inverse for ‖ad_σ‖ < 2π; closed forms = derived."""
+    s, z = data.draw(vectors(name, angles)), data.draw(vectors(name))
     ad = np.einsum("i,ijk->kj", s, constants(name))
-    term, series = z, z
-    for k in range(2, 25):
-        term = ad @ term / k
-        series = series + term
-    close(dexps(name, s, z).dexp, series, norm(z))
-
-
-@every_algebra
-@given(data=st.data())
-def test_dexp_is_the_derivative_of_the_flow(name, data):
-    """D flow(σ, μ) δσ = ad*_ζ flow(σ, μ) with ζ = dexp_{−σ} δσ."""
-    s, m, t, ds, dm = data.draw(motions(name))
-    f = flows(name, s, m, t, ds, 0 * dm)
-    zeta = dexps(name, -s, ds).dexp
-    expected = np.einsum("i,ijk,k->j", zeta, constants(name), f.moved)
-    close(f.rates, expected, f.growth * f.bend * norm(m))
+    if norm(ad) > 6.2:
+        s, ad = s * (6.2 / norm(ad)), ad * (6.2 / norm(ad))
+    matrix = exact.dexp(ad)
+    scale, condition = norm(matrix) * norm(z), np.linalg.cond(matrix)
+    forth, back = dexp(name, s, z), dexpinv(name, s, z)
+    close("dexp = series", forth, matrix @ z, scale)
+    close("derived dexp = series", dexp(name, s, z, derived=True), matrix @ z, scale)
+    close("dexpinv = inverse series", back, np.linalg.solve(matrix, z), condition * norm(back))
+    close("dexpinv = derived", back, dexpinv(name, s, z, derived=True), condition * norm(back))
+    close("dexpinv dexp = 1", dexpinv(name, s, forth), z, condition * norm(z))

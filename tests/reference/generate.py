@@ -249,9 +249,7 @@ def heavy_top():
                     "states": states,
                 }
             )
-    about = (
-        "TMK on se(3), state (pi, gamma), h = pi.I^-1 pi / 2 - chi.gamma; noises: salt, then nonlinear_noise"
-    )
+    about = "TMK on se(3), state (pi, gamma), h = pi.I^-1 pi / 2 - chi.gamma; noises: salt, then nonlinear_noise"
     write("heavy_top.json", about, dt=dt, steps=steps, chi=chi, mu0=mu0, cases=cases)
 
 

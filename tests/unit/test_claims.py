@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from coadjoint.integrators import ALL, Integrator, claims_table
+from coadjoint.integrators import ALL, Claims, Integrator, claims_table
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -19,7 +19,7 @@ def test_every_integrator_is_in_the_table():
     def concrete(cls):
         for sub in cls.__subclasses__():
             if sub.__module__.startswith("coadjoint."):
-                if not getattr(sub, "__abstractmethods__", None) and hasattr(sub, "claims"):
+                if isinstance(getattr(sub, "claims", None), Claims):  # a wrapper claims what the method inside does
                     yield sub
                 yield from concrete(sub)
 

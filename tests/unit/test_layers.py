@@ -21,22 +21,20 @@ class Layer(NamedTuple):
 CORE = ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "running", "models")
 
 LAYERS = {
-    "numerics": Layer(("_checks", "_doubledouble", "_intern", "_random", "_rootfind", "_series")),
+    "numerics": Layer(("_checks", "_doubledouble", "_flags", "_intern", "_lanes", "_random", "_rootfind", "_series")),
     "algebra interface": Layer(("algebras.base",), ("numerics",), ("algebras",)),  # g * h makes a product
     "algebras": Layer(("algebras", "algebras.*"), ("numerics", "algebra interface")),
     "drivers": Layer(("drivers",), ("numerics",)),
     "systems": Layer(("systems", "noise"), ("numerics", "algebra interface", "algebras")),
     # An integrator knows an algebra only through its methods, hence not one concrete algebra.
-    "integrators": Layer(
-        ("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")
-    ),
+    "integrators": Layer(("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")),
     "running": Layer(
-        ("chunk", "solve", "ensemble", "solution", "diagnostics", "reducers"),
+        ("chunk", "chunk_lanes", "convergence", "program", "solve", "ensemble", "solution", "diagnostics", "reducers"),
         ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators"),
         ("edge",),
     ),
     "models": Layer(("models", "models.*"), ("numerics", "algebra interface", "algebras", "systems")),
-    "edge": Layer(("store", "plotting", "progress", "report", "cli", "__main__"), (*CORE, "package")),
+    "edge": Layer(("store", "plotting", "progress", "report", "reproduce", "cli", "__main__"), (*CORE, "package")),
     "package": Layer(("",), CORE, ("edge",)),
 }
 

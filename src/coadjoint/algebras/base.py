@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .. import _doubledouble as dd
+from .._lanes import likely
 
 Element = Array  # an element of the algebra g: shape `algebra.shape`
 State = Array  # an element of its dual g*: the same shape
@@ -129,7 +130,7 @@ class LieAlgebra(eqx.Module):
 
         If all Casimirs are known, their values; if not, the low-order words of a state in double-double.
         """
-        return self.casimirs(mu) if len(self.casimir_names) >= self.index else jnp.zeros(self.dim)
+        return self.casimirs(mu) if _knows_all_casimirs(self) else jnp.zeros(self.dim)
 
     def transport(self, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
         """The action flow(σ, μ) without round-off drift: the new state and the new anchor.
@@ -137,7 +138,7 @@ class LieAlgebra(eqx.Module):
         If all Casimirs are known the state is brought back to their values, by one regularised Newton step of at
         most a few ulps. If not, the action is computed in double-double.
         """
-        if len(self.casimir_names) >= self.index:
+        if _knows_all_casimirs(self):
             return cure(self, self.flow(sigma, mu), anchor), anchor
         high, low = _flow_doubledouble(self, self.coordinates(sigma), self.coordinates(mu), anchor)
         return self.element(high), low
@@ -160,6 +161,14 @@ class LieAlgebra(eqx.Module):
         """Ad*_g μ, with <Ad*_g μ, η> = <μ, Ad_g η>."""
         return self.element(g.T @ self.coordinates(mu))
 
+    def group_align(self, g: Array, source: State, target: State) -> Array:
+        """g, moved by round-off so that Ad*_g source = target, where that is known how; here g itself."""
+        return g
+
+    def rotation_part(self, g: Array) -> Array:
+        """The rotation matrix in a group element, where there is one."""
+        raise TypeError(f"an element of the group of {type(self).__name__} has no attitude; SO3 and SE3 have one.")
+
     # Direct sums.
 
     def __mul__(self, other: "LieAlgebra") -> "LieAlgebra":
@@ -173,14 +182,6 @@ class LieAlgebra(eqx.Module):
         from .compose import Product
 
         return Product(self, copies=copies)
-
-    def group_align(self, g: Array, source: State, target: State) -> Array:
-        """g, moved by round-off so that Ad*_g source = target, where that is known how; here g itself."""
-        return g
-
-    def rotation_part(self, g: Array) -> Array:
-        """The rotation matrix in a group element, where there is one."""
-        raise TypeError(f"an element of the group of {type(self).__name__} has no attitude; SO3 and SE3 have one.")
 
     # Identity: by content, so that an algebra made anew is the same algebra.
 
@@ -204,10 +205,13 @@ class LieAlgebra(eqx.Module):
 
 def cap(correction: Array, mu: State) -> Array:
     """The correction, cut to a few ulps of |μ|: a cure removes round-off and can do nothing more."""
-    limit = _CURE_ULPS * jnp.finfo(jnp.float64).eps * jnp.linalg.norm(mu)
-    size = jnp.linalg.norm(correction)
-    factor = jnp.where(size > limit, limit / jnp.where(size > limit, size, 1.0), 1.0)
-    return jnp.where(jnp.isfinite(size), factor, 0.0) * jnp.where(jnp.isfinite(size), correction, 0.0)
+    limit2 = (_CURE_ULPS * jnp.finfo(jnp.float64).eps) ** 2 * jnp.sum(mu * mu)
+    size2 = jnp.sum(correction * correction)
+    fits = likely(size2 <= limit2)
+    cut = jnp.where(
+        jnp.isfinite(size2) & (size2 > 0), correction * jnp.sqrt(limit2 / jnp.where(size2 > 0, size2, 1.0)), 0.0
+    )
+    return jnp.where(fits, correction, cut)
 
 
 def cure(algebra: LieAlgebra, mu: State, values: Float[Array, " k"]) -> State:
@@ -223,7 +227,10 @@ def cure(algebra: LieAlgebra, mu: State, values: Float[Array, " k"]) -> State:
     size = jnp.linalg.norm(G, axis=1)
     size = jnp.where(size > 0, size, 1.0)
     G, error = G / size[:, None], error / size
-    step = -G.T @ jnp.linalg.solve(G @ G.T + 0.01 * jnp.eye(len(error)), error)
+    M = G @ G.T + 0.01 * jnp.eye(len(error))
+    # XLA on CPU (jaxlib 0.10.2) aborts the process where a program holds two mapped solves of size one.
+    weights = error / M[0] if len(error) == 1 else jnp.linalg.solve(M, error)
+    step = -G.T @ weights
     return mu + jax.lax.stop_gradient(cap(step, mu))
 
 
@@ -326,6 +333,17 @@ def _index(algebra: LieAlgebra) -> int:
     C = structure_constants(algebra)
     generic = np.random.default_rng(0).standard_normal((3, algebra.dim))
     return algebra.dim - max(np.linalg.matrix_rank(np.einsum("ijk,k->ij", C, mu)) for mu in generic)
+
+
+@lru_cache(maxsize=256)
+def _knows_all_casimirs(algebra: LieAlgebra) -> bool:
+    """Whether the known Casimirs, of which some may depend on others, fix the orbit of a generic state."""
+    if len(algebra.casimir_names) < algebra.index or algebra.index == 0:
+        return algebra.index == 0
+    with jax.ensure_compile_time_eval():
+        generic = np.random.default_rng(1).standard_normal(algebra.dim)
+        G = np.asarray(jax.jit(jax.jacrev(lambda c: algebra.casimirs(algebra.element(c))))(generic))
+    return bool(np.linalg.matrix_rank(G / np.linalg.norm(G, axis=1, keepdims=True), rtol=1e-9) >= algebra.index)
 
 
 @lru_cache(maxsize=256)

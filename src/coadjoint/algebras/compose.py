@@ -63,10 +63,9 @@ class Product(LieAlgebra):
         end = 0
         for number, factor in enumerate(self.factors, 1):
             end += factor.dim
-            if type(factor).state_error is not LieAlgebra.state_error:
-                wrong = factor.state_error(np.asarray(factor.element(jnp.asarray(mu[end - factor.dim : end]))))
-                if wrong is not None:
-                    return f"in factor {number} ({type(factor).__name__}) {wrong}"
+            wrong = _state_error(factor, mu[end - factor.dim : end])
+            if wrong is not None:
+                return f"in factor {number} ({type(factor).__name__}) {wrong}"
         return None
 
     def bracket(self, xi: Vector, eta: Vector) -> Vector:
@@ -141,6 +140,15 @@ class Product(LieAlgebra):
         moved = self._each(lambda f, m, g: f.coordinates(f.coadjoint(g, m)), mu, trees=self._ungroup(g))
         return _flatten(moved)
 
+    def group_align(self, g: PyTree, source: Vector, target: Vector) -> PyTree:
+        """Factor by factor."""
+        aligned = self._each(lambda f, a, b, g: f.group_align(g, a, b), source, target, trees=self._ungroup(g))
+        return self._group(aligned)
+
+    def rotation_part(self, g: PyTree) -> Array:
+        """That of each copy, if all factors are equal."""
+        return self.kinds[0].rotation_part(g) if len(self.kinds) == 1 else super().rotation_part(g)
+
     def _group(self, parts: list) -> PyTree:
         return parts[0] if len(self.kinds) == 1 else tuple(parts)
 
@@ -178,7 +186,8 @@ class Semidirect(LieAlgebra):
     - `representation`: a JAX function `rho(xi, v)` of an element of g and a vector of length m, with `dim` = m; or the
       array R of shape (dim g, m, m) whose R[i] is the matrix of ρ(e_i). That it is a representation is checked.
     - `copies`: g acts on so many copies of V at once.
-    - `casimirs`, `casimir_names`: as for `StructureConstants`; otherwise linear and quadratic ones are found.
+    - `casimirs`, `casimir_names`: as for `StructureConstants`; otherwise the linear ones are found, and up to dimension
+      40 the quadratic ones.
 
     Elements and states are real vectors: the coordinates of g, then those of each copy of V. `split` gives
     (μ, a₁, a₂, …) with μ a state of g, `join` goes back. Semidirect(SO3(), SO3().bracket, dim=3) is `SE3()`.
@@ -231,7 +240,7 @@ class Semidirect(LieAlgebra):
 
     def state_error(self, mu: np.ndarray) -> str | None:
         """What is wrong with the part in g*."""
-        return self.algebra.state_error(np.asarray(self.algebra.element(jnp.asarray(mu[: self.algebra.dim]))))
+        return _state_error(self.algebra, mu[: self.algebra.dim])
 
     def bracket(self, xi: Vector, eta: Vector) -> Vector:
         """([ξ, η], ρ(ξ)w − ρ(η)u)."""
@@ -271,6 +280,12 @@ def coadjoint_representation(algebra: LieAlgebra) -> np.ndarray:
     """The representation of g on its dual, ρ(ξ)α = −ad*_ξ α, as an array R for `Semidirect`: g ⋉ g*."""
     _check_algebra("algebra", algebra)
     return -structure_constants(algebra)
+
+
+def _state_error(algebra: LieAlgebra, c: np.ndarray) -> str | None:
+    if type(algebra).state_error is LieAlgebra.state_error:
+        return None
+    return algebra.state_error(np.asarray(algebra.element(jnp.asarray(c))))
 
 
 def _merge(runs: Sequence[tuple[LieAlgebra, int]]) -> list[tuple[LieAlgebra, int]]:

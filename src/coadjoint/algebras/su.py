@@ -52,14 +52,15 @@ class SU(LieAlgebra):
 
     def coordinates(self, x: Matrix) -> Float[Array, " dim"]:
         """√2 times the real and imaginary parts above the diagonal, then the diagonal in an orthonormal basis."""
-        upper = np.sqrt(2.0) * x[np.triu_indices(self.n, 1)]
+        upper = np.sqrt(2.0) * x.reshape(-1)[_above_diagonal(self.n)]
         return jnp.concatenate([upper.real, upper.imag, _traceless_basis(self.n) @ jnp.diagonal(x).imag])
 
     def element(self, c: Float[Array, " dim"]) -> Matrix:
         """The matrix with the given coordinates."""
         m = self.n * (self.n - 1) // 2
         upper = jax.lax.complex(c[:m], c[m : 2 * m]) / np.sqrt(2.0)
-        a = jnp.zeros(self.shape, self.dtype).at[np.triu_indices(self.n, 1)].set(upper)
+        a = jnp.zeros(self.n**2, self.dtype).at[_above_diagonal(self.n)].set(upper, unique_indices=True)
+        a = a.reshape(self.shape)
         return a - dagger(a) + jnp.diag(1j * (c[2 * m :] @ _traceless_basis(self.n)))
 
     def state_error(self, mu: np.ndarray) -> str | None:
@@ -189,6 +190,16 @@ def _exp_skew_jvp(primals, tangents):
 def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:
     """(e^{ix} − 1)/(ix) = e^{ix/2} sin(x/2)/(x/2)."""
     return jnp.exp(0.5j * x) * jnp.sinc(x / (2 * np.pi))
+
+
+@lru_cache(maxsize=32)
+def _above_diagonal(n: int) -> np.ndarray:
+    """Where the entries above the diagonal lie, row by row, in the flattened matrix.
+
+    One index in place of two: with two, XLA on CPU (jaxlib 0.10.2) aborts the process in the transpose of a bracket.
+    """
+    rows, columns = np.triu_indices(n, 1)
+    return rows * n + columns
 
 
 @lru_cache(maxsize=32)

@@ -1,6 +1,7 @@
 """The integrator: one step, and what it claims."""
 
 import abc
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from .. import _checks
 from .._rootfind import Info, solve_root
 from ..algebras.base import Element, State
-from ..drivers import Increment
+from ..drivers import Increment, Needs
 from ..systems import System
 
 DENSE = 64  # largest dimension for which Jacobians are formed
@@ -27,7 +28,7 @@ class Claims:
     casimirs: bool  # keeps every Casimir to round-off
     energy: str = ""  # the Hamiltonians whose energy it keeps without noise: "", "quadratic" or "any"
     symplectic: bool = False  # a Poisson map, symplectic on the coadjoint orbits
-    symmetric: bool = False  # its own inverse when time runs backwards
+    symmetric: bool = False  # without noise, its own inverse when time runs backwards
     explicit: bool = False
 
 
@@ -40,6 +41,13 @@ class Integrator(eqx.Module):
     def init(self, system: System, mu: State) -> PyTree:
         """The carry at the start."""
 
+    def check(self, system: System) -> None:
+        """Raise if the scheme is not made for such a system; called before anything is compiled."""
+
+    def needs(self, system: System) -> Needs:
+        """What the method asks of the path beside ΔS."""
+        return Needs()
+
     def init_group(self, system: System, mu: State, carry: PyTree) -> PyTree:
         """The same carry with the group element g₀ = 1, which the steps then move along."""
         raise TypeError(
@@ -49,6 +57,11 @@ class Integrator(eqx.Module):
     def group(self, carry: PyTree) -> Array | None:
         """The group element in the carry, if there is one."""
         return None
+
+    def for_lanes(self) -> "Integrator":
+        """The same method for the fast path: it may fail where this one does not, and says so."""
+        solve = getattr(self, "solve", None)
+        return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.for_lanes())
 
     @abc.abstractmethod
     def step(
@@ -124,11 +137,16 @@ class ImplicitSolve(eqx.Module):
     solver: str = eqx.field(static=True, default="auto")
     max_steps: int = eqx.field(static=True, default=30)
     fallbacks: bool = eqx.field(static=True, default=True)
+    in_lanes: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         _checks.positive("tol", self.tol)
         _checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point"))
         _checks.count("max_steps", self.max_steps)
+
+    def for_lanes(self) -> "ImplicitSolve":
+        """The same without fallbacks, written for evaluation lane by lane."""
+        return dataclasses.replace(self, fallbacks=False, in_lanes=True)
 
     def __call__(self, system: System, f: Any, jacobian0: Any) -> tuple[Element, Info]:
         """The root of f(x, 1) continued from x = 0 at λ = 0; x is an element or a state of the algebra."""
@@ -144,6 +162,7 @@ class ImplicitSolve(eqx.Module):
             max_steps=self.max_steps,
             fallbacks=self.fallbacks and dense,
             dense=dense,
+            in_lanes=self.in_lanes,
         )
         return algebra.element(c), info
 

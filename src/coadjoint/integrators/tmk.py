@@ -52,18 +52,30 @@ class TMK(OrbitMethod):
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
     ) -> tuple[Element, Info]:
         """The root of f(σ) = σ − ζ(½ (μ_n + flow(sσ, μ_n)))."""
-        algebra, s = system.algebra, system.sign
-        S = truncated(system, dS)
+        return trapezoidal(self.solve, system, mu, dt, truncated(system, dS))
 
-        def f(sigma, lam):
-            m = 0.5 * (mu + algebra.flow(s * sigma, mu))
-            return sigma - system.zeta(m, lam * dt, lam * S)
 
-        def jacobian0():
-            def linear(c):
-                m = mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu)
-                return algebra.coordinates(system.zeta(m, dt, S))
+def trapezoidal(
+    solve: ImplicitSolve,
+    system: System,
+    mu: State,
+    dt: Float[Array, ""],
+    S: Float[Array, " M"],
+    extra: Element | None = None,
+) -> tuple[Element, Info]:
+    """The root of f(σ) = σ − ζ(½ (μ_n + flow(sσ, μ_n))) − extra, for increments S of the path."""
+    algebra, s = system.algebra, system.sign
 
-            return jnp.eye(algebra.dim) - jax.jacfwd(linear)(jnp.zeros(algebra.dim))
+    def f(sigma, lam):
+        m = 0.5 * (mu + algebra.flow(s * sigma, mu))
+        residual = sigma - system.zeta(m, lam * dt, lam * S)
+        return residual if extra is None else residual - lam * extra
 
-        return self.solve(system, f, jacobian0)
+    def jacobian0():
+        def linear(c):
+            m = mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu)
+            return algebra.coordinates(system.zeta(m, dt, S))
+
+        return jnp.eye(algebra.dim) - jax.jacfwd(linear)(jnp.zeros(algebra.dim))
+
+    return solve(system, f, jacobian0)

@@ -10,7 +10,8 @@ from .. import _checks
 from ..algebras.se3 import SE3
 from ..systems import System, salt
 
-# A prolate spheroid of aspect ratio 2, as heavy as the water it displaces, with its added mass (Lamb, art. 114-115);
+# A prolate spheroid of aspect ratio 2, as heavy as the water it displaces, with its added mass
+# (lamb1932hydrodynamics, 114–115);
 # units: its mass and its short half-axis.
 _INERTIA = (0.4, 1.2394, 1.2394)
 _MASS = (1.2100, 1.7042, 1.7042)

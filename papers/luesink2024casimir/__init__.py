@@ -1,0 +1,1 @@
+"""Casimir preserving stochastic Lie–Poisson integrators, reproduced: an experiment is NAME.toml and NAME.py."""

@@ -1,0 +1,91 @@
+"""Strong orders of TMK and Euler–Maruyama-MK with one, commuting and non-commuting noises."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+import coadjoint as cj
+from coadjoint import plotting
+from coadjoint.report import Finding, Outcome
+
+from .common import DRIFT_FREE, fluid, jackknife, slope, top, verdict
+
+METHODS = {"TMK": DRIFT_FREE, "Euler–Maruyama-MK": cj.EulerMaruyamaMK()}
+
+
+def run(p, key, say):
+    """The strong errors and orders of every case and method."""
+    errors, findings = {}, {}
+    for name, (system, mu0) in _cases(p, key).items():
+        errors[name] = _errors(p, system, mu0, key, lambda note, name=name: say(f"{name}, {note}"))
+        findings[f"strong-order-{name}"] = _finding(p, errors[name])
+    return Outcome(findings, {name: {m: _rms(x) for m, x in e.items()} for name, e in errors.items()})
+
+
+def _cases(p, key):
+    """System and starting state by case."""
+    _, mu0 = top(p, noise=False)
+    cases = {
+        name: (cj.System(cj.SE3(), _hamiltonian(p), noise=[cj.salt(np.array(beta))]), mu0)
+        for name, beta in (("one-noise", p.one), ("commuting", p.commuting), ("non-commuting", p.non_commuting))
+    }
+    system, W0 = fluid(SimpleNamespace(**p.fluid), key, 1)
+    return cases | {"sine-euler": (system, W0[0])}
+
+
+def _hamiltonian(p):
+    inertia, chi = np.array(p.inertia, float), np.array(p.chi, float)
+    return lambda mu: 0.5 * mu[:3] @ (mu[:3] / inertia) - chi @ mu[3:]
+
+
+def _errors(p, system, mu0, key, say):
+    """By method, squared errors at t1: (realisations, levels)."""
+    grid = 2.0**-p.reference_level
+    driver = cj.Brownian(key, grid=grid)
+
+    def end(method, dt):
+        say(f"dt = {dt:g}")
+        steps = round(p.t1 / dt)
+        runs = cj.ensemble(
+            system, mu0, members=p.realisations, t1=p.t1, dt=dt, driver=driver, integrator=method, save_every=steps
+        )
+        return runs.mu[:, -1].reshape(p.realisations, -1)
+
+    reference = end(METHODS["TMK"], grid)
+    return {
+        name: np.stack([np.sum(np.abs(end(m, 2.0**-k) - reference) ** 2, axis=1) for k in p.levels], axis=1)
+        for name, m in METHODS.items()
+    }
+
+
+def _rms(squares):
+    return np.sqrt(squares.mean(axis=0))
+
+
+def _finding(p, errors):
+    steps = 2.0 ** -np.array(p.levels)
+    orders = {name: jackknife(lambda e: slope(steps, _rms(e)), x) for name, x in errors.items()}
+    return Finding(
+        ", ".join(f"{name} {order:.2f} ± {error:.2f}" for name, (order, error) in orders.items()),
+        verdict(all(order > 0.8 for order, _ in orders.values())),
+        p.realisations,
+        {name: {"order": order, "standard_error": error} for name, (order, error) in orders.items()},
+    )
+
+
+def draw(p, data):
+    """Errors against the step, one panel a case."""
+    steps = 2.0 ** -np.array(p.levels)
+    fig = plotting.figure(plotting.PAGE, 2.6)
+    titles = {"one-noise": "one noise", "sine-euler": "sine-Euler"}
+    for ax, (case, errors) in zip(fig.subplots(1, 4, sharex=True), data.items(), strict=True):
+        for (name, rms), colour, mark in zip(errors.items(), ("C0", "C1"), ("C0", "none"), strict=True):
+            ax.loglog(steps, rms, "o-", base=2, color=colour, markerfacecolor=mark, markersize=4, label=name)
+        for order, line in ((1.0, "--"), (0.5, ":")):
+            guide = 0.6 * min(x[0] for x in errors.values()) * (steps / steps[0]) ** order
+            ax.loglog(steps, guide, line, base=2, color="0.5", label=f"order {order:g}")
+        ax.set_yscale("log", base=10)
+        ax.set(xlabel="step dt", title=titles.get(case, f"{case} noises"))
+    fig.axes[0].set_ylabel("strong error at T")
+    fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return {"strong-orders": fig}

@@ -1,0 +1,161 @@
+"""Adaptive steps: dyadic parts of each step, chosen by an embedded estimate of the error."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .. import _checks
+from .._lanes import TooLong
+from .._rootfind import Info
+from ..algebras.base import State
+from ..drivers import Increment, Needs, joined, truncation_bound
+from ..systems import System
+from .base import Claims, Integrator
+from .tmk import TMK
+
+
+class AdaptiveCarry(NamedTuple):
+    """The carry of the method inside, and the level at which the next step begins."""
+
+    inner: PyTree
+    level: Int[Array, ""]
+
+
+class _Progress(NamedTuple):
+    """Where a step stands: `at` of its 2^halvings parts are done."""
+
+    mu: State
+    carry: PyTree
+    at: Int[Array, ""]
+    level: Int[Array, ""]
+    info: Info
+
+
+class Adaptive(Integrator):
+    """Any method with steps halved as often as its error asks: each step is cut along the dyadic tree.
+
+        whole = step(μ, h),   halves = step(step(μ, h/2), h/2),   error = |whole − halves| / |μ|.
+
+    Where error ≤ tol the two halves are accepted; else each half is treated likewise, down to dt/2^halvings. A part
+    that was easy lets the next one be twice as long, where the tree allows. The increments of all parts are those of
+    one path, sampled at dt/2^halvings and put together by Chen's relation, so that the path stays a path: whatever is
+    accepted, μ follows the same Brownian motion. Every accepted part is a step of the method, so it keeps what the
+    method keeps. `sol.stats.substeps` is the mean number of accepted sub-steps a step; where `tol` is not met at
+    dt/2^halvings, the step counts as unsolved.
+
+    With noises that do not commute take a method that uses their Lévy areas, `Adaptive(TMKLevy())`: increments alone
+    do not determine the limit when the steps depend on the path (Gaines and Lyons 1997). The cost of sampling is that
+    of 2^halvings steps, whatever is accepted. Derivatives go forward only (`jax.jvp`).
+    """  # fmt: skip
+
+    integrator: Integrator
+    tol: float = eqx.field(static=True)
+    halvings: int = eqx.field(static=True)
+
+    def __init__(self, integrator: Integrator = TMK(), tol: float = 1e-6, halvings: int = 6):
+        if not isinstance(integrator, Integrator):
+            raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}.")
+        if isinstance(integrator, Adaptive):
+            raise TypeError("Adaptive(Adaptive(...)) is one Adaptive too many.")
+        self.integrator = integrator
+        self.tol = _checks.positive("tol", tol)
+        self.halvings = _checks.count("halvings", halvings)
+
+    @property
+    def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Those of the method inside, but for symmetry, which the choice of steps breaks."""
+        c = self.integrator.claims
+        return Claims(**{**vars(c), "symmetric": False, "symplectic": False})
+
+    def check(self, system: System) -> None:
+        """What the method inside says."""
+        self.integrator.check(system)
+
+    def needs(self, system: System) -> Needs:
+        """What the method inside needs, of every part."""
+        inner = self.integrator.needs(system)
+        return Needs(inner.Z, inner.areas, inner.third, self.halvings)
+
+    def for_lanes(self) -> Integrator:
+        """A tree of steps is no scalar code."""
+        raise TooLong
+
+    def init(self, system: System, mu: State) -> AdaptiveCarry:
+        """Begin with whole steps."""
+        return AdaptiveCarry(self.integrator.init(system, mu), jnp.zeros((), int))
+
+    def init_group(self, system: System, mu: State, carry: AdaptiveCarry) -> AdaptiveCarry:
+        """With the group element of the method inside."""
+        return carry._replace(inner=self.integrator.init_group(system, mu, carry.inner))
+
+    def group(self, carry: AdaptiveCarry) -> Array | None:
+        """The group element of the method inside."""
+        return self.integrator.group(carry.inner)
+
+    def step(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any
+    ) -> tuple[State, PyTree, Info]:
+        """Down and up the dyadic tree of [t, t + dt]."""
+        K, parts = self.halvings, 2**self.halvings
+        nodes = _tree(dS, dt, K)
+
+        def going(p: _Progress) -> Bool[Array, ""]:
+            return p.at < parts
+
+        def attempt(p: _Progress) -> _Progress:
+            index = p.at >> (K - p.level)
+            half = 2 ** (p.level + 1) - 1 + 2 * index  # the nodes of level ℓ are numbered from 2^ℓ − 1
+            h = dt / 2.0**p.level
+            now = t + dt * p.at / parts
+
+            def one(state, piece):
+                node, begin, length, fresh = piece
+                mu, inner = jax.tree.map(lambda a, b: jnp.where(fresh, a, b), (p.mu, p.carry), state)
+                increment = jax.tree.map(lambda x: x[node], nodes)
+                mu, inner, info = self.integrator.step(system, mu, begin, length, increment, inner)
+                return (mu, inner), (mu, info)
+
+            pieces = (
+                jnp.stack([2**p.level - 1 + index, half, half + 1]),
+                jnp.stack([now, now, now + 0.5 * h]),
+                jnp.stack([h, 0.5 * h, 0.5 * h]),
+                jnp.array([True, True, False]),
+            )
+            (mu, inner), (states, infos) = jax.lax.scan(one, (p.mu, p.carry), pieces)
+            error = _norm(states[0] - states[2]) / _norm(p.mu)
+            good = (error <= self.tol) & infos.converged[1] & infos.converged[2]
+            accept = good | (p.level == K - 1)
+            after = p.at + jnp.where(accept, 2 ** (K - p.level), 0)
+            up = accept & (error <= 0.25 * self.tol) & (p.level > 0) & ((after >> (K - p.level)) % 2 == 0)
+            level = jnp.where(accept, p.level - up, p.level + 1)
+            info = Info(
+                p.info.iterations + jnp.sum(infos.iterations),
+                jnp.maximum(p.info.residual, jnp.where(accept, jnp.max(infos.residual[1:]), 0.0)),
+                p.info.converged & (good | ~accept),
+                p.info.substeps + jnp.where(accept, 2, 0),
+            )
+            mu, inner = jax.tree.map(lambda a, b: jnp.where(accept, a, b), (mu, inner), (p.mu, p.carry))
+            return _Progress(mu, inner, after, level, info)
+
+        none = jnp.zeros((), int)
+        start = _Progress(mu, carry.inner, none, carry.level, Info(none, jnp.zeros(()), jnp.ones((), bool), none))
+        end = jax.lax.while_loop(going, attempt, start)
+        return end.mu, AdaptiveCarry(end.carry, end.level), end.info
+
+
+def _tree(dS: Increment, dt: Float[Array, ""], K: int) -> Increment:
+    """The increments of all dyadic parts: level ℓ (2^ℓ parts) from row 2^ℓ − 1 on."""
+    levels = [dS]
+    for level in reversed(range(K)):
+        even, odd = (jax.tree.map(lambda x, k=k: x[k::2], levels[0]) for k in (0, 1))
+        whole = joined(even, odd, dt / 2.0 ** (level + 1))
+        bound = jnp.where(jnp.isinf(whole.bound), jnp.inf, truncation_bound(dt / 2.0**level))
+        levels.insert(0, eqx.tree_at(lambda i: i.bound, whole, bound))
+    return jax.tree.map(lambda *xs: jnp.concatenate(xs), *levels)
+
+
+def _norm(x: Array) -> Float[Array, ""]:
+    return jnp.sqrt(jnp.sum(jnp.abs(x) ** 2))

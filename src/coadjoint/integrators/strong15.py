@@ -1,0 +1,105 @@
+"""TMK of strong order 1.5 for SALT noise."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._rootfind import Info
+from ..algebras.base import Element, State
+from ..drivers import Increment, Needs
+from ..systems import System
+from .base import Claims, ImplicitSolve, OrbitMethod
+from .levy import area_term
+from .tmk import trapezoidal
+
+
+class TMK15(OrbitMethod):
+    """The trapezoidal Munthe-Kaas method of strong order 1.5, for SALT noise.
+
+        σ = ∂h(m) dt + Σ_i β_i ΔW^i + L₂ + L₃ + s (D²h a_z − [∂h, z]) + dt² Σ_i e_i,   m = ½ (μ_n + flow(sσ, μ_n)),
+        z = Σ_i (ΔZ_i − ½ dt ΔW_i) β_i,   a_i = ad*_{β_i} μ_n,   a_z = ad*_z μ_n,
+        e_i = ¼ [β_i, D²h a_i] + (1/12) [β_i,[β_i, ∂h]] + ⅛ D³h(a_i, a_i),
+        μ_{n+1} = flow(sσ, μ_n),
+
+    with ΔZ_i = ∫ (W_i − W_i(t_n)) dt and all derivatives of h but the first at μ_n. L₂ and L₃ are levels 2 and 3 of
+    the logarithm of the noise alone,
+
+        L₂ = s Σ_{i<j} A_ij [β_i, β_j],   L₃ = ⅓ Σ_ijk ℓ_ijk [β_i,[β_j, β_k]],
+
+    ℓ being level 3 of the log-signature of the path. Noises known to commute need ΔZ alone. For others the path is
+    sampled in about dt^{−½} parts of each step with areas of each part: a cost that grows as M² dt^{−5/4} a step.
+    """  # fmt: skip
+
+    claims: ClassVar[Claims] = Claims(
+        order=2, strong_commuting=1.5, strong=1.5, casimirs=True, energy="quadratic", symmetric=True
+    )
+
+    solve: ImplicitSolve
+    drift_free: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        tol: float = 1e-14,
+        solver: str = "auto",
+        max_steps: int = 30,
+        fallbacks: bool = True,
+        drift_free: bool = True,
+    ):
+        self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
+        self.drift_free = drift_free
+
+    def check(self, system: System) -> None:
+        """SALT noise only."""
+        if not system.additive:
+            raise ValueError(
+                "TMK15 is made for SALT noise, salt(beta), but the system has a noise that is not: "
+                "TMKLevy() is of strong order 1 for any noise."
+            )
+
+    def needs(self, system: System) -> Needs:
+        """ΔZ, and the log-signature to level 3 unless its brackets vanish."""
+        return Needs(Z=system.n_noise > 0, third=not system.commuting)
+
+    def sigma(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
+    ) -> tuple[Element, Info]:
+        """The root of TMK's equation with the terms of order 1.5 added."""
+        if dS.Z is None:
+            return trapezoidal(self.solve, system, mu, dt, dS.S)
+        extra = time_terms(system, mu, dt, dS.S, dS.Z)
+        if dS.areas is not None and dS.third is not None:
+            extra = extra + area_term(system, mu, dS.areas) + third_term(system, mu, dS.third)
+        return trapezoidal(self.solve, system, mu, dt, dS.S, extra)
+
+
+def time_terms(
+    system: System, mu: State, dt: Float[Array, ""], W: Float[Array, " M"], Z: Float[Array, " M"]
+) -> Element:
+    """s (D²h a_z − [∂h, z]) + dt² Σ_i e_i."""
+    algebra, s = system.algebra, system.sign
+
+    def e(unit: Float[Array, " M"]) -> Element:
+        beta = system.noise(mu, unit)
+        a = algebra.ad_star(beta, mu)
+        (dh, d2h), (_, d3h) = jax.jvp(lambda m: jax.jvp(system.drift, (m,), (a,)), (mu,), (a,))
+        double = algebra.bracket(beta, algebra.bracket(beta, dh))
+        return 0.25 * algebra.bracket(beta, d2h) + double / 12.0 + 0.125 * d3h
+
+    z = system.noise(mu, Z - 0.5 * dt * W)
+    dh, d2h = jax.jvp(system.drift, (mu,), (algebra.ad_star(z, mu),))
+    return s * (d2h - algebra.bracket(dh, z)) + dt**2 * jnp.sum(jax.vmap(e)(jnp.eye(len(W))), axis=0)
+
+
+def third_term(system: System, mu: State, third: Float[Array, "M M M"]) -> Element:
+    """L₃ = ⅓ Σ_ijk ℓ_ijk [β_i,[β_j, β_k]], by Dynkin's theorem."""
+    algebra = system.algebra
+    beta = jax.vmap(lambda e: system.noise(mu, e))(jnp.eye(len(third)))
+
+    def inner(matrix: Float[Array, "M M"]) -> Element:
+        fields = jax.vmap(lambda row: system.noise(mu, row))(matrix)  # Σ_k ℓ_ijk β_k
+        return jnp.sum(jax.vmap(algebra.bracket)(beta, fields), axis=0)
+
+    return jnp.sum(jax.vmap(algebra.bracket)(beta, jax.vmap(inner)(third)), axis=0) / 3.0

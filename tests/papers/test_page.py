@@ -1,0 +1,148 @@
+"""The page in a real browser: no error, no request, and the stages draw and turn by dragging."""
+
+import os
+import shutil
+
+import pytest
+
+CHROMIUM = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
+)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (or set CHROMIUM to one)")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request, browser, reproduction):
+    """The page, open; what went wrong and what was asked of the network is on it."""
+    context = browser.new_context(color_scheme=request.param, viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.wrong, page.requests, page.scheme = [], [], request.param
+    page.on("console", lambda m: page.wrong.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda e: page.wrong.append(str(e)))
+    page.on("request", lambda r: page.requests.append(r.url))
+    page.goto((reproduction[0] / "index.html").as_uri())
+    page.wait_for_function("document.querySelectorAll('canvas').length > 0")
+    yield page
+    context.close()
+
+
+def pixels(page, canvas):
+    return page.evaluate("c => c.toDataURL()", canvas.element_handle())
+
+
+def inked(page, canvas):
+    """The share of pixels that something was drawn on."""
+    count = "c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;"
+    count += " for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return 4 * n / d.length; }"
+    return page.evaluate(count, canvas.element_handle())
+
+
+def drag(page, canvas, dx, dy):
+    box = canvas.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + dx, y + dy, steps=4)
+    page.mouse.up()
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(120)
+
+
+def test_no_error_and_no_request(page, reproduction):
+    page.wait_for_timeout(300)
+    assert page.wrong == []
+    outside = [url for url in page.requests if not url.startswith(("data:", "file:"))]
+    assert outside == []
+    assert [url for url in page.requests if url.startswith("file:")] == [(reproduction[0] / "index.html").as_uri()]
+
+
+def test_the_theme_follows_the_reader(page):
+    assert page.evaluate("document.documentElement.dataset.theme") == page.scheme
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") != page.scheme
+    shown = page.evaluate("[...document.querySelectorAll('figure.picture')].map(f => [...f.querySelectorAll('img')]"
+                          ".filter(i => i.offsetParent !== null).length)")  # fmt: skip
+    assert set(shown) == {1}
+    assert page.wrong == []
+
+
+def test_pictures_and_table_are_there(page):
+    assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert page.locator("#claims tbody tr").count() == 6
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_trajectories_draw_turn_zoom_and_tell_values(page):
+    canvases = page.locator("figure.stage[data-kind=scene] canvas")
+    assert canvases.count() == 3
+    for i in range(canvases.count()):
+        canvas = canvases.nth(i)
+        canvas.scroll_into_view_if_needed()
+        page.mouse.move(5, 5)
+        page.wait_for_timeout(120)
+        assert inked(page, canvas) > 0.02
+        first = pixels(page, canvas)
+        drag(page, canvas, 90, 40)
+        turned = pixels(page, canvas)
+        assert turned != first
+        canvas.hover()
+        page.mouse.wheel(0, -400)
+        page.wait_for_timeout(120)
+        assert pixels(page, canvas) != turned
+        canvas.dblclick()
+        page.mouse.move(5, 5)
+        page.wait_for_timeout(120)
+        assert pixels(page, canvas) == first
+    assert _hover(page, canvases.nth(0)).startswith(("γ", "π"))
+    assert page.wrong == []
+
+
+def _hover(page, canvas):
+    """Move over the canvas until a value shows."""
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    for k in range(60):
+        page.mouse.move(box["x"] + box["width"] * (0.2 + 0.01 * k), box["y"] + box["height"] * 0.5)
+        page.wait_for_timeout(30)
+        tip = canvas.locator("xpath=../div[@class='tip']")
+        if tip.is_visible() and "t = " in tip.inner_text():
+            return tip.inner_text()
+    return ""
+
+
+def test_the_top_moves_and_stops(page):
+    figure = page.locator("figure.stage[data-kind=top]")
+    figure.scroll_into_view_if_needed()
+    canvas = figure.locator("canvas")
+    page.wait_for_timeout(300)
+    assert inked(page, canvas) > 0.01
+    before = pixels(page, canvas)
+    page.wait_for_timeout(500)
+    assert pixels(page, canvas) != before
+    figure.locator("button.play").click()
+    page.wait_for_timeout(200)
+    still = pixels(page, canvas)
+    page.wait_for_timeout(300)
+    assert pixels(page, canvas) == still
+    drag(page, canvas, 60, 0)
+    assert pixels(page, canvas) != still
+    assert page.wrong == []
+
+
+def test_it_prints(page):
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert len(page.pdf(format="A4")) > 10_000
+    assert page.wrong == []

@@ -1,0 +1,60 @@
+"""Adaptive steps: the error follows the tolerance, the path stays a path, Casimirs stay exact."""
+
+import numpy as np
+import pytest
+
+import coadjoint as cj
+
+TOP, MU0 = cj.models.heavy_top(alpha=0.5 * np.eye(3))
+QUIET, _ = cj.models.heavy_top(alpha=None)
+
+
+def test_without_noise():
+    """Local errors within the tolerance, with more steps for a smaller one; quadratic energy kept, as TMK keeps it."""
+    exact = cj.solve(QUIET, MU0, t1=2.0, dt=1e-3, save_every=2000).mu[-1]
+    errors, substeps = [], []
+    for tol in (1e-3, 1e-5):
+        sol = cj.solve(QUIET, MU0, t1=2.0, dt=0.5, integrator=cj.Adaptive(cj.TMK(), tol=tol))
+        errors.append(np.abs(sol.mu[-1] - exact).max())
+        substeps.append(sol.stats.substeps)
+        assert sol.stats.unsolved == 0 and sol.casimir_errors().max() <= 2e-15
+        assert np.ptp(sol.energy()) <= 1e-14
+    assert errors[0] <= 20 * 1e-3 and errors[1] <= errors[0] / 5
+    assert 2 <= substeps[0] < substeps[1] <= 64
+    assert f"of {substeps[1]:.1f} sub-steps" in repr(sol.stats)
+
+
+def test_follows_the_path():
+    """Non-commuting noise: near the solution of small steps on the same path, with fewer of them; Casimirs exact."""
+    path = cj.Brownian(3, grid=0.25, depth=6)
+    fine = cj.solve(TOP, MU0, t1=1.0, dt=0.25 / 64, driver=path, integrator=cj.TMKLevy(), save_every=64)
+    adaptive = cj.Adaptive(cj.TMKLevy(), tol=5e-3, halvings=6)
+    sol = cj.solve(TOP, MU0, t1=1.0, dt=0.25, driver=path, integrator=adaptive, group=True)
+    once = cj.solve(TOP, MU0, t1=1.0, dt=0.25, driver=path, integrator=cj.TMKLevy())
+    error = np.abs(sol.mu[-1] - fine.mu[-1]).max()
+    assert error <= 0.05 and error <= 0.5 * np.abs(once.mu[-1] - fine.mu[-1]).max()
+    assert 2 < sol.stats.substeps < 64
+    assert sol.casimir_errors().max() <= 2e-15
+    assert sol.g.shape == (5, 4, 4)
+
+
+def test_finest_grid_is_the_fixed_run():
+    """A tolerance nobody can meet: the states of a run with steps of dt/2^halvings, and it is reported."""
+    path = cj.Brownian(3, grid=0.25, depth=2)
+    fixed = cj.solve(TOP, MU0, t1=0.5, dt=0.0625, driver=path, integrator=cj.TMKLevy(), save_every=4)
+    method = cj.Adaptive(cj.TMKLevy(), tol=1e-15, halvings=2)
+    sol = cj.solve(TOP, MU0, t1=0.5, dt=0.25, driver=path, integrator=method, throw=False)
+    np.testing.assert_allclose(sol.mu, fixed.mu, atol=1e-13)
+    assert sol.stats.substeps == 4 and sol.stats.unsolved == 2
+    with pytest.raises(cj.UnsolvedStepError):
+        cj.solve(TOP, MU0, t1=0.5, dt=0.25, driver=path, integrator=method)
+
+
+def test_what_is_refused():
+    with pytest.raises(TypeError, match="too many"):
+        cj.Adaptive(cj.Adaptive(cj.TMK()))
+    with pytest.raises(TypeError, match="Integrator"):
+        cj.Adaptive(1e-3)
+    with pytest.raises(ValueError, match="tol"):
+        cj.Adaptive(cj.TMK(), tol=0)
+    assert cj.Adaptive(cj.TMK15()).claims.strong == 1.5

@@ -1,0 +1,129 @@
+"""Derivatives through a run: by the implicit function theorem, reverse and forward, against central differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint import chunk
+from coadjoint.chunk import Clock, scan_run
+
+
+def algebra_and_weight(name: str):
+    algebra = {"SO3": cj.SO3(), "SE3": cj.SE3(), "SU(3)": cj.SU(3)}[name]
+    return algebra, jnp.asarray(np.random.default_rng(3).standard_normal(algebra.dim))
+
+
+def final(name: str, side: str, noisy: bool, x: dict, integrator=cj.TMK()) -> jax.Array:
+    """A number made of a run whose start, parameters, noise amplitude and increments are all in x."""
+    algebra, weight = algebra_and_weight(name)
+
+    def h(mu, p):
+        c = algebra.coordinates(mu)
+        return 0.5 * c @ (p * c) + 0.05 * jnp.sum(c**4)
+
+    noise = [cj.salt(x["beta"] * algebra.element(weight / 2))] if noisy else []
+    system = cj.System(algebra, h, noise, side=side, params=x["params"])
+    driver = cj.Increments(x["dS"]) if noisy else None
+    mu0 = algebra.element(x["mu0"])
+    sol = cj.solve(system, mu0, t1=1.0, dt=0.1, driver=driver, integrator=integrator, save_every=5)
+    return sum(weight @ jnp.sin(algebra.coordinates(jnp.asarray(mu))) for mu in sol.mu)
+
+
+def inputs(name: str) -> dict:
+    algebra, _ = algebra_and_weight(name)
+    rng = np.random.default_rng(1)
+    return {
+        "mu0": jnp.asarray(rng.standard_normal(algebra.dim)) / 2,
+        "params": 1.0 / (1.0 + jnp.arange(algebra.dim)),
+        "beta": jnp.asarray(0.7),
+        "dS": jnp.asarray(rng.standard_normal((10, 1)) * 0.3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "noisy"),
+    [("SO3", "left", True), ("SE3", "right", True), ("SE3", "left", False), ("SU(3)", "right", True)],
+)
+def test_gradients_against_central_differences(name, side, noisy):
+    """With respect to the start, parameters, noise amplitude and given increments: 1e-6 relative; reverse = forward."""
+    x = inputs(name)
+    direction = jax.tree.map(lambda a: jnp.asarray(np.random.default_rng(2).standard_normal(a.shape)), x)
+
+    def f(x):
+        return final(name, side, noisy, x)
+
+    gradient = jax.grad(f)(x)
+    for key in ("mu0", "params", *(("beta", "dS") if noisy else ())):
+        alone = {k: direction[k] if k == key else jnp.zeros_like(v) for k, v in x.items()}
+        reverse = float(jnp.sum(gradient[key] * direction[key]))
+        plus, minus = (jax.tree.map(lambda a, d, s=s: a + s * d, x, alone) for s in (1e-5, -1e-5))
+        numerical = float(f(plus) - f(minus)) / 2e-5
+        assert abs(numerical) > 1e-3, "a direction in which nothing changes tests nothing"
+        assert abs(reverse - numerical) < 1e-6 * abs(numerical)
+    forward = jax.jvp(f, (x,), (direction,))[1]
+    reverse = sum(jnp.sum(gradient[k] * direction[k]) for k in x)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SO3", "SE3", "SU(3)"])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("noisy", [True, False])
+def test_gradients_everywhere(name, side, noisy):
+    """The whole table of algebras, sides and noise."""
+    test_gradients_against_central_differences(name, side, noisy)
+
+
+@pytest.mark.parametrize("integrator", [cj.HeunMK(), cj.ImplicitMidpoint()], ids=lambda i: type(i).__name__)
+def test_other_integrators_too(integrator):
+    """Explicit methods and direct ones."""
+    x = inputs("SO3")
+
+    def f(mu0):
+        return final("SO3", "left", True, {**x, "mu0": mu0}, integrator)
+
+    direction = jnp.array([0.3, -0.2, 0.5])
+    numerical = (f(x["mu0"] + 1e-5 * direction) - f(x["mu0"] - 1e-5 * direction)) / 2e-5
+    np.testing.assert_allclose(jax.grad(f)(x["mu0"]) @ direction, numerical, rtol=1e-6)
+
+
+def test_through_an_ensemble():
+    """The gradient of a mean over members, parameters shared and by member."""
+
+    def mean(p):
+        system, mu0 = cj.models.rigid_body(alpha=0.5 * p["alpha"])
+        params = {"inertia": p["inertia"]}
+        ens = cj.ensemble(system, mu0, members=4, t1=0.5, dt=0.1, key=0, save_every=5, params=params)
+        return jnp.mean(jnp.asarray(ens.mu)[:, -1] ** 3)
+
+    p = {"alpha": jnp.ones(3), "inertia": jnp.tile(jnp.array([4.0, 2.0, 1.0]), (4, 1))}
+    d = jax.tree.map(lambda a: jnp.asarray(np.random.default_rng(0).standard_normal(a.shape)), p)
+    plus, minus = (jax.tree.map(lambda a, b, s=s: a + s * 1e-5 * b, p, d) for s in (1, -1))
+    numerical = (mean(plus) - mean(minus)) / 2e-5
+    gradient = jax.grad(mean)(p)
+    np.testing.assert_allclose(sum(jnp.sum(gradient[k] * d[k]) for k in p), numerical, rtol=1e-6)
+
+
+def reverse_memory(steps: int, monkeypatch, kept: int) -> int:
+    """Bytes of temporaries of a reverse pass over so many steps, as the compiler counts them."""
+    monkeypatch.setattr(chunk, "_POINTS_KEPT", kept)
+    system, mu0 = cj.models.rigid_body()
+    integrator = cj.EulerMaruyamaMK()
+    window = cj.Increments(np.zeros((steps, 1))).window(1, 0.01, 0, -(-steps // 32))
+    clock = Clock(jnp.zeros(()), jnp.asarray(0.01), jnp.asarray(steps))
+
+    def last(mu0):
+        return jnp.sum(scan_run(system, integrator, window, None, clock, mu0, steps, steps)[1].values[-1])
+
+    return jax.jit(jax.grad(last)).lower(mu0).compile().memory_analysis().temp_size_in_bytes
+
+
+def test_memory_of_a_reverse_pass(monkeypatch):
+    """Points beyond the quarter gigabyte are recomputed: 16 times the steps then cost about 4 times the points."""
+    path = 8 * 2  # bytes a step that the given path and the counters take, whatever is kept
+    few, many = (reverse_memory(n, monkeypatch, kept=0) - path * n for n in (1024, 16384))
+    everything = reverse_memory(16384, monkeypatch, kept=2**28) - path * 16384
+    assert many < 0.25 * everything
+    assert many < 12 * few

@@ -1,0 +1,143 @@
+"""Items 1, 2 and 4 of the family: strong and weak orders, measured on shared paths, against what is claimed."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint.drivers import Increment
+
+from .tools import INTEGRATORS, slope
+
+# Every integrator that claims a strong order; a new one is measured without anyone having to add it here.
+STOCHASTIC = {name: cls for name, cls in INTEGRATORS.items() if cls.claims.strong}
+FAMILY = {name: STOCHASTIC[name] for name in ("TMK", "TMKLevy", "TMK15")}
+
+E = np.array([0.3, -0.5, 0.8]) / np.linalg.norm([0.3, -0.5, 0.8])
+NOISES = {
+    "one": [np.r_[0.7 * E, 0.3 * np.roll(E, 1)]],
+    "commuting": [np.r_[E, np.zeros(3)], np.r_[0.2 * E, 0.7 * E]],  # not one noise in disguise
+    "three": 0.7 * np.array([[1, 0, 0, 0.3, 0.2, 0], [0, 1, 0, 0, 0.4, -0.3], [0, 0, 1, 0.2, 0, 0.5]]),
+}
+INERTIA, CHI = jnp.array([4.0, 2.0, 1.0]), jnp.array([0.0, 0.0, 1.0])
+MU0 = np.array([-0.5, 0.7, 0.4, -0.6, 0.6, 0.5])
+
+
+def quadratic(mu):
+    return 0.5 * mu[:3] @ (mu[:3] / INERTIA) - CHI @ mu[3:]
+
+
+def quartic(mu):
+    return quadratic(mu) + 0.3 * mu[0] ** 4 + 0.3 * (mu[1] * mu[4]) ** 2 + 0.2 * mu[3] ** 3
+
+
+HAMILTONIANS = {"quadratic": quadratic, "quartic": quartic}
+
+
+def top(noise, h="quadratic", side="left"):
+    return cj.System(cj.SE3(), HAMILTONIANS[h], [cj.salt(np.array(NOISES[noise]))], side=side)
+
+
+def assert_orders(study, claimed):
+    """Two-sided: within 0.1, or three standard errors; never less than what is claimed by more than 0.1."""
+    for name, order, error in zip(study.names, study.order, study.order_error, strict=True):
+        assert order >= claimed[name] - 0.1, f"{name}\n{study}"
+        assert abs(order - claimed[name]) <= max(0.1, 3 * error), f"{name}\n{study}"
+        assert error < 0.1, f"{name}: too few paths\n{study}"
+
+
+def claims(integrators, system):
+    kind = "strong_commuting" if system.commuting else "strong"
+    return {name: getattr(cls.claims, kind) for name, cls in integrators.items()}
+
+
+def measure(system, mu0, integrators, dts, paths):
+    made = {name: cls() for name, cls in integrators.items()}
+    return cj.convergence(system, mu0, made, dts, paths, key=3, t1=1.0)
+
+
+def test_three_noises():
+    """TMK ½, TMK-Lévy 1, TMK 1.5: the fast one of the studies below."""
+    system = top("three", "quartic", "right")
+    assert_orders(measure(system, MU0, FAMILY, 2.0 ** -np.arange(4, 8), 128), claims(FAMILY, system))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("h", HAMILTONIANS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_heavy_top(noise, h, side):
+    """One noise, a commuting pair, three that do not commute; left and right, quadratic and quartic."""
+    system = top(noise, h, side)
+    assert system.commuting == (noise != "three")
+    integrators = STOCHASTIC if (h, side) == ("quadratic", "left") else FAMILY
+    assert_orders(measure(system, MU0, integrators, 2.0 ** -np.arange(5, 10), 256), claims(integrators, system))
+
+
+@pytest.mark.slow
+def test_sine_euler():
+    """The paper's two noises, which do not commute."""
+    system, W0 = cj.models.sine_euler(n=3, noise_modes=((1, 1), (1, -1)), amplitude=0.6)
+    assert not system.commuting
+    assert_orders(measure(system, W0, STOCHASTIC, 2.0 ** -np.arange(5, 10), 256), claims(STOCHASTIC, system))
+
+
+@pytest.mark.slow
+def test_nonlinear_noises():
+    """Two nonlinear noises: TMK ½, TMK-Lévy 1, thanks to all of its term: the bracket alone stays at ½."""
+    noise = [lambda m: 0.6 * m[0] * m[1] + 0.5 * m[5], lambda m: 0.5 * m[2] ** 2 - 0.6 * m[0]]
+    system = cj.System(cj.SE3(), quadratic, noise)
+    study = measure(system, MU0, {"TMK": cj.TMK, "TMKLevy": cj.TMKLevy}, 2.0 ** -np.arange(5, 10), 256)
+    assert_orders(study, {"TMK": 0.5, "TMKLevy": 1.0})
+
+
+# --------------------------------------------------------------------------------------------- weak order
+
+
+def mean_step(system, integrator, dt, nodes=12):
+    """E μ₁ as a matrix on μ₀, for h = 0, where a step is linear: Gauss–Hermite quadrature over the increments."""
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    M = system.n_noise
+    points = np.stack(np.meshgrid(*[x] * M, indexing="ij"), axis=-1).reshape(-1, M) * np.sqrt(dt)
+    weights = np.prod(np.stack(np.meshgrid(*[w] * M, indexing="ij"), axis=-1).reshape(-1, M), axis=1)
+    out = _steps(system, integrator, jnp.asarray(dt), jnp.asarray(points))
+    return np.tensordot(weights / weights.sum(), np.asarray(out), axes=1).T
+
+
+@eqx.filter_jit
+def _steps(system, integrator, dt, points):
+    """One step from each basis state, for each point."""
+
+    def step(mu, S):
+        dS = Increment(S, jnp.full((), jnp.inf))
+        return integrator.step(system, mu, jnp.zeros(()), dt, dS, integrator.init(system, mu))[0]
+
+    return jax.vmap(lambda S: jax.vmap(lambda mu: step(mu, S))(jnp.eye(system.algebra.dim)))(points)
+
+
+@pytest.mark.parametrize("noise", ["commuting", "three"])
+def test_weak_order_without_monte_carlo(noise):
+    """h = 0: E μ(t) = exp(t G) μ₀ with G = ½ Σ (ad*_{β_i})². TMK: weak order 1, and none to lose if noises commute."""
+    system = cj.System(cj.SE3(), lambda mu: 0.0 * mu[0], [cj.salt(np.array(NOISES[noise]))])
+    ad_star = [np.asarray(system.algebra.ad(jnp.asarray(b))).T for b in NOISES[noise]]
+    G = 0.5 * sum(a @ a for a in ad_star)
+
+    def exact(t):
+        term = total = np.eye(len(G))
+        for k in range(1, 40):
+            term = t * term @ G / k
+            total = total + term
+        return total
+
+    dts = 2.0 ** -np.arange(2, 7)
+    P = [mean_step(system, cj.TMK(drift_free=False), dt) for dt in dts]
+    local = [np.linalg.norm(p - exact(dt)) for p, dt in zip(P, dts, strict=True)]
+    ends = [np.linalg.matrix_power(p, round(1 / dt)) for p, dt in zip(P, dts, strict=True)]
+    whole = [np.linalg.norm(end - exact(1.0)) for end in ends]
+    if noise == "commuting":
+        assert max(whole) < 1e-10
+    else:
+        assert abs(slope(np.log(dts), np.log(local)) - 2.0) < 0.1
+        assert abs(slope(np.log(dts), np.log(whole)) - 1.0) < 0.1

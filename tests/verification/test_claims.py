@@ -10,7 +10,7 @@ from .tools import INTEGRATORS, worst
 DT, H = 0.5, 1e-4
 CENTRE = np.array([0.6, -0.7, 0.9])
 STATES = CENTRE + np.concatenate([np.zeros((1, 3)), H * np.eye(3), -H * np.eye(3)])
-FAST = ("TMK", "HeunMK", "ImplicitMidpoint")
+FAST = ("TMK", "HeunMK")
 
 
 def step(integrator, states, direction=1.0):

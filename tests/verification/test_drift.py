@@ -234,7 +234,7 @@ class Cured(cj.Integrator):
 
 PAIRS = [
     ("SE3", cj.Heun()),
-    ("structure constants", cj.Heun()),
+    pytest.param("structure constants", cj.Heun(), marks=pytest.mark.slow),
     pytest.param("SE3", cj.Trapezoidal(), marks=pytest.mark.slow),
 ]
 

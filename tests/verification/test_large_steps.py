@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.linalg import expm
 
 import coadjoint as cj
 
-from .tools import INERTIAS, casimir_errors, worst
+from .tools import INERTIAS, casimir_errors, exp_action, worst
 
 MEMBERS, T = 20, 200.0
 ALPHA = np.array([0.01, 0.02, 0.03])
@@ -50,7 +49,7 @@ def hat(a):
 def flow(sigma, mu):
     """exp(ad*_σ) μ with ad*_(ω,v) (π, γ) = (π×ω + γ×v, γ×ω), for one σ or a stack of them."""
     omega, v = hat(sigma[..., :3]), hat(sigma[..., 3:])
-    return expm(-np.block([[omega, v], [np.zeros_like(omega), omega]])) @ mu
+    return exp_action(-np.block([[omega, v], [np.zeros_like(omega), omega]]), mu)
 
 
 def zeta(inertia, m, dt, dS):

@@ -144,7 +144,7 @@ CHOICES = {
 }
 
 
-QUICK = ("default", "newton", "bracket")
+QUICK = ("default", "bracket")
 
 
 @pytest.mark.parametrize("choice", [c if c in QUICK else pytest.param(c, marks=pytest.mark.slow) for c in CHOICES])

@@ -63,6 +63,18 @@ def growth(errors, windows=100):
     return worst(changes)
 
 
+def exp_action(a, v):
+    """exp(a) v for stacks of small matrices and vectors: Taylor series in substeps, no BLAS and its threads."""
+    substeps = int(np.ceil(2 * np.abs(a).sum(axis=-1).max())) or 1
+    for _ in range(substeps):
+        total = term = v
+        for k in range(1, 16):
+            term = np.einsum("...ij,...j->...i", a, term) / (k * substeps)
+            total = total + term
+        v = total
+    return v
+
+
 def slope(x, y):
     """Least-squares slope of y on x, along the last axis of y."""
     x = np.asarray(x) - np.mean(x)

@@ -228,7 +228,7 @@ def cure(algebra: LieAlgebra, mu: State, values: Float[Array, " k"]) -> State:
     size = jnp.where(size > 0, size, 1.0)
     G, error = G / size[:, None], error / size
     M = G @ G.T + 0.01 * jnp.eye(len(error))
-    # XLA on CPU (jaxlib 0.10.2) aborts the process where a program holds two mapped solves of size one.
+    # With multi-output fusion (`_flags`) XLA aborts where a program holds two mapped solves of size one.
     weights = error / M[0] if len(error) == 1 else jnp.linalg.solve(M, error)
     step = -G.T @ weights
     return mu + jax.lax.stop_gradient(cap(step, mu))

@@ -196,7 +196,7 @@ def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:
 def _above_diagonal(n: int) -> np.ndarray:
     """Where the entries above the diagonal lie, row by row, in the flattened matrix.
 
-    One index in place of two: with two, XLA on CPU (jaxlib 0.10.2) aborts the process in the transpose of a bracket.
+    One index in place of two: with two and multi-output fusion (`_flags`) XLA aborts in the transpose of a bracket.
     """
     rows, columns = np.triu_indices(n, 1)
     return rows * n + columns

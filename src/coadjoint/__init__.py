@@ -4,11 +4,8 @@ import os as _os
 
 import jax as _jax
 
-from ._flags import set_flags as _set_flags
-
 if "JAX_ENABLE_X64" not in _os.environ:
     _jax.config.update("jax_enable_x64", True)
-_set_flags()
 
 from . import models as models
 from .algebras import SE3 as SE3

@@ -69,7 +69,8 @@ def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
     p = jnp.zeros_like(g)
     for k in reversed(range(12)):
         p = p * g + 1.0 / (2 * k + 1)
-    return exponent * 0.6931471805599453 + 2.0 * f * p
+    rest = jnp.maximum(2.0 * f * p, -1.0)  # it is; but of two products a compiler may fuse either with the sum
+    return exponent * 0.6931471805599453 + rest
 
 
 def _sincos(u: Float[Array, "..."]) -> tuple[Array, Array]:

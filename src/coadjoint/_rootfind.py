@@ -55,12 +55,18 @@ def explicit_info(x: Array) -> Info:
 
 
 def _iterate(
-    correction: Callable[[Vector], Vector], start: _State, tol: float | Array, max_steps: int, active: Bool[Array, ""]
+    correction: Callable[[Vector], Vector],
+    start: _State,
+    tol: float | Array,
+    max_steps: int,
+    active: Bool[Array, ""],
+    in_lanes: bool = False,
 ) -> _State:
     """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
 
     What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
-    (Hairer and Wanner, Solving ODEs II, IV.8).
+    (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so in lanes,
+    where x would then have to wait for its norm, and nothing becomes of such a step anyway.
     """
     limit = start.iterations + max_steps
 
@@ -76,7 +82,8 @@ def _iterate(
         stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)
         finite = jnp.isfinite(step2)
         lost = ~finite | ((step2 > 16.0 * before2) & (s.iterations > start.iterations + 3))
-        x = jnp.where(finite, x, s.x)
+        if not in_lanes:
+            x = jnp.where(finite, x, s.x)
         step2 = jnp.where(finite, step2, jnp.inf)
         return _State(x, size2, step2, before2, s.iterations + 1, finite & (small | foreseen | stalled), lost)
 
@@ -128,11 +135,12 @@ def solve_root(
             apply_inverse = _inverse(jacobian0(), in_lanes)
             first = -apply_inverse(full(x0))
             start = start._replace(x=x0 + first, step2=first @ first, iterations=start.iterations + 1)
-            s = _iterate(lambda x: -apply_inverse(full(x)), start, tol, max_steps - 1, true)
+            s = _iterate(lambda x: -apply_inverse(full(x)), start, tol, max_steps - 1, true, in_lanes)
         elif method == "newton":
-            s = _iterate(lambda x: -jnp.linalg.solve(jax.jacfwd(full)(x), full(x)), start, tol, max_steps, true)
+            newton = lambda x: -_inverse(jax.jacfwd(full)(x), in_lanes)(full(x))
+            s = _iterate(newton, start, tol, max_steps, true, in_lanes)
         else:
-            s = _iterate(lambda x: -full(x), start, tol, max_steps, true)
+            s = _iterate(lambda x: -full(x), start, tol, max_steps, true, in_lanes)
         if fallbacks:
             far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, ~s.done)
             s = _select(s.done, s, far)
@@ -150,7 +158,7 @@ def solve_root(
 
 
 def _inverse(J: Float[Array, "n n"], in_lanes: bool) -> Callable[[Vector], Vector]:
-    """x ↦ J⁻¹ x: by LAPACK, or, in lanes, by elimination written out.
+    """x ↦ J⁻¹ x: by LAPACK, or, in lanes, by a product with the inverse, found by elimination written out.
 
     The latter does not pivot: J is the identity for a small step, and where it is far from that the iteration does
     not converge and the step is solved otherwise.
@@ -161,24 +169,14 @@ def _inverse(J: Float[Array, "n n"], in_lanes: bool) -> Callable[[Vector], Vecto
     n = J.shape[0]
     a = [[J[i, j] for j in range(n)] for i in range(n)]
     for k in range(n):
-        a[k][k] = 1.0 / a[k][k]
-        for i in range(k + 1, n):
-            a[i][k] = a[i][k] * a[k][k]
-            for j in range(k + 1, n):
-                a[i][j] = a[i][j] - a[i][k] * a[k][j]
-
-    def apply(x: Vector) -> Vector:
-        y = [x[i] for i in range(n)]
+        pivot = 1.0 / a[k][k]
+        a[k] = [pivot if j == k else pivot * a[k][j] for j in range(n)]
         for i in range(n):
-            for j in range(i):
-                y[i] = y[i] - a[i][j] * y[j]
-        for i in reversed(range(n)):
-            for j in range(i + 1, n):
-                y[i] = y[i] - a[i][j] * y[j]
-            y[i] = y[i] * a[i][i]
-        return jnp.stack(y)
-
-    return apply
+            if i != k:
+                factor = a[i][k]
+                a[i] = [-factor * pivot if j == k else a[i][j] - factor * a[k][j] for j in range(n)]
+    inverse = jnp.stack([jnp.stack(row) for row in a])
+    return lambda x: inverse @ x
 
 
 def _homotopy(

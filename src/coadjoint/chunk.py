@@ -36,12 +36,13 @@ class Tally(NamedTuple):
     unsolved: Int[Array, ""]
     first_unsolved: Int[Array, ""]  # the step, or −1
     substeps: Int[Array, ""]  # that the steps were made of
+    plain_until: Int[Array, ""]  # the step up to which the plain program goes, where lanes had failed
 
     @staticmethod
     def zero() -> "Tally":
         """Before the first step."""
         z = jnp.zeros((), int)
-        return Tally(z, z, jnp.zeros(()), z, z - 1, z)
+        return Tally(z, z, jnp.zeros(()), z, z - 1, z, z)
 
     def add(self, n: Int[Array, ""], info: Info) -> "Tally":
         """With one more step."""
@@ -53,6 +54,7 @@ class Tally(NamedTuple):
             self.unsolved + failed,
             jnp.where(failed & (self.first_unsolved < 0), n, self.first_unsolved),
             self.substeps + info.substeps,
+            self.plain_until,
         )
 
 
@@ -99,9 +101,9 @@ class Clock(NamedTuple):
 
 
 def slots_for(shapes: PyTree, members: int = 1) -> int:
-    """How many saved times a chunk holds: as many as fit in half a megabyte, so that slots stay near the processor."""
+    """How many saved times a chunk holds: as many as fit in half a megabyte (of one trajectory) or in four."""
     size = sum(int(np.prod(s.shape)) for s in jax.tree.leaves(shapes))
-    return max(1, 2**16 // max(members * size, 1))
+    return max(1, 2 ** (16 if members == 1 else 19) // max(members * size, 1))
 
 
 class Stretch(NamedTuple):
@@ -166,7 +168,7 @@ def advance(
 
 def window_blocks(n_noise: int) -> int:
     """How many blocks of a given path a chunk holds."""
-    return max(1, min(1024, 2**18 // (BLOCK * max(n_noise, 1))))
+    return max(1, min(8192, 2**18 // (BLOCK * max(n_noise, 1))))
 
 
 def pieces(steps: int, save_every: int, slots: int, largest: int) -> Iterator[tuple[int, int]]:

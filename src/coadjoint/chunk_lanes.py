@@ -1,11 +1,11 @@
-"""The chunk in lanes: the same steps as `chunk.advance`, as scalar code (see `_lanes`).
+"""The chunk in lanes: the same steps as `chunk.advance`, as native code (see `_lanes` and `_native`).
 
-The method is tried without its fallbacks. A block of steps in which one does not come out valid is not taken: the chunk
-stops before it, and the plain program takes the run through that block. So a hard step costs time and nothing else.
+The step is written for one trajectory, or for a group of members side by side in the processor's vectors. The method
+is tried without its fallbacks. A step that does not come out valid is not taken: its group stops before it, and the
+plain program takes it through the rest of that block of steps. So a hard step costs time and nothing else.
 """
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,15 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from ._lanes import Lanes, in_lanes, inverses_of, pack, split, traced
-from .chunk import Clock, Point, Stretch, one_step, put, record
-from .drivers import BLOCK, Window
+from ._lanes import NativeLoop, native_loop, pattern
+from .chunk import Clock, Point, Record, Stretch, one_step, record
+from .drivers import BLOCK, Increment, Window
+from .drivers_lanes import Source, shapes_of_block
 from .integrators.base import Integrator
 from .systems import System
 
 LARGEST = 16  # dimension of the algebra above which lanes are not tried
-OPERATIONS = {0: 2500, 1: 5000}  # scalar operations up to which lanes pay: one trajectory, a group of members
-GROUP = 64  # members side by side: their lanes stay in the first-level cache
+OPERATIONS = 20_000  # scalar operations up to which lanes pay: beyond, compiling takes too long
+WIDTH = 8  # members side by side
 
 
 def eligible(system: System) -> bool:
@@ -31,178 +32,159 @@ def eligible(system: System) -> bool:
     return system.algebra.dim <= LARGEST and real and jax.default_backend() == "cpu"
 
 
-def zeros_and_ones(system: System) -> tuple:
-    """Where the numbers of a system are exactly 0 or 1. Code is made for the pattern; the other numbers stay inputs."""
+class Kernel(NamedTuple):
+    """The native loop of a system and a method, and how their points are laid out in it."""
 
-    def pattern(x: Any) -> Hashable:
-        values = np.asarray(x)
-        flat = values.ravel().tolist() if values.dtype.kind == "f" else []
-        return (values.shape, tuple(v if v in (0.0, 1.0) else None for v in flat))
+    native: NativeLoop
+    treedef: Any  # of a point
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[Any, ...]
 
-    return tuple(pattern(x) for x in jax.tree.leaves(eqx.filter(system, eqx.is_array)))
+    def pack(self, point: Point, groups: int) -> np.ndarray:
+        """Points as words, (groups, words, width)."""
+        lead = groups, self.native.loop.width
+        return np.concatenate([_words(x, lead) for x in jax.tree.leaves(point)], axis=1)
 
-
-def _with_pattern(x: Array, pattern: Any) -> Lanes:
-    lanes = split(x)
-    for index, value in zip(np.ndindex(*lanes.shape), pattern[1], strict=False):
-        if value is not None:
-            lanes[index] = np.float64(value)
-    return lanes
-
-
-class _Layout(NamedTuple):
-    """How a tree of arrays is laid out as a flat tuple of lanes."""
-
-    treedef: Any
-    shapes: list[tuple[int, ...]]
-    dtypes: list[Any]
-
-    @staticmethod
-    def of(tree: PyTree, batch: tuple[int, ...]) -> "_Layout":
-        leaves, treedef = jax.tree.flatten(tree)
-        return _Layout(treedef, [x.shape[len(batch) :] for x in leaves], [x.dtype for x in leaves])
-
-    def lanes(self, values: Any) -> PyTree:
-        """The tree of lanes of a flat tuple."""
-        it = iter(values)
-        arrays = []
-        for shape in self.shapes:
-            a = np.empty(shape, object)
-            for index in np.ndindex(*shape):
-                a[index] = next(it)
-            arrays.append(a)
-        return jax.tree.unflatten(self.treedef, arrays)
-
-    def values(self, lanes: PyTree, batch: tuple[int, ...]) -> tuple:
-        """The flat tuple of a tree of lanes."""
-        arrays = jax.tree.leaves(lanes, is_leaf=_is_lanes)
-        return tuple(traced(x, batch, d) for a, d in zip(arrays, self.dtypes, strict=True) for x in a.ravel())
-
-    def pack(self, lanes: PyTree, batch: tuple[int, ...]) -> PyTree:
-        """The tree of arrays of a tree of lanes."""
-        arrays = jax.tree.leaves(lanes, is_leaf=_is_lanes)
-        packed = [pack(a, batch, d) for a, d in zip(arrays, self.dtypes, strict=True)]
-        return jax.tree.unflatten(self.treedef, packed)
+    def unpack(self, words: np.ndarray, batch: tuple[int, ...]) -> Point:
+        """The points, with leading axes `batch`."""
+        return jax.tree.unflatten(self.treedef, _arrays(words, self.shapes, self.dtypes, batch))
 
 
-def _is_lanes(x: Any) -> bool:
-    return isinstance(x, np.ndarray)
+_kernels: dict[Hashable, Kernel] = {}
+
+
+def kernel_for(
+    system: System, integrator: Integrator, point: Point, dS: Increment, led: tuple[bool, ...], width: int
+) -> Kernel:
+    """The kernel for a point and increments of these shapes, of one member; made once.
+
+    `led` says which numbers of the system lead with members.
+    """
+    numbers, rest = eqx.partition(system, eqx.is_array)
+    leaves, treedef = jax.tree.flatten(numbers)
+    patterns = tuple(pattern(x) for x, m in zip(leaves, led, strict=True) if not m)
+    own = [jax.ShapeDtypeStruct(x.shape[2:], x.dtype) for x, m in zip(leaves, led, strict=True) if m]
+    shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves((point, dS, own)))
+    key = (jax.tree.structure((system, integrator, point, dS)), patterns, shapes, led, width)
+    if key in _kernels:
+        return _kernels[key]
+    fast = integrator.for_lanes()
+
+    def step(shared: list, own: list, point: Point, n: Array, dS: Increment) -> tuple[Point, Record, Array]:
+        *shared, t0, dt = shared
+        given, mine = iter(shared), iter(own)
+        numbers = jax.tree.unflatten(treedef, [next(mine if m else given) for m in led])
+        tally = point.tally._replace(unsolved=jnp.zeros((), int), first_unsolved=jnp.full((), -1))
+        new = one_step(eqx.combine(numbers, rest), fast, t0, dt, n, dS, point._replace(tally=tally))
+        ok = new.tally.unsolved == 0
+        new = new._replace(
+            tally=new.tally._replace(unsolved=point.tally.unsolved, first_unsolved=point.tally.first_unsolved)
+        )
+        return new, record(integrator, None, new), ok
+
+    scalar = (), "float64", (None,)
+    native = native_loop(step, [*patterns, scalar, scalar], own, point, dS, width, OPERATIONS)
+    words = jax.tree.leaves(point)
+    layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)
+    _kernels[key] = Kernel(native, jax.tree.structure(point), *layout)
+    return _kernels[key]
+
+
+def _words(x: Any, lead: tuple[int, int]) -> np.ndarray:
+    """An array that leads with members as words (groups, words, width)."""
+    a = np.asarray(x)
+    a = a if a.dtype.itemsize == 8 else a.astype(np.int64)
+    return np.ascontiguousarray(a.reshape(*lead, -1).swapaxes(1, 2)).view(np.int64)
+
+
+def _arrays(words: np.ndarray, shapes: Any, dtypes: Any, batch: tuple[int, ...]) -> list[np.ndarray]:
+    """Arrays from words (groups, …, words, width): the last axis but one becomes their own, the last the member's."""
+    out, at = [], 0
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        size = int(np.prod(shape))
+        a = words[..., at : at + size, :]
+        a = a.view(dtype) if np.dtype(dtype).itemsize == 8 else a.astype(dtype)
+        out.append(np.ascontiguousarray(a.swapaxes(-1, -2)).reshape((*batch, *shape)))
+        at += size
+    return out
 
 
 def advance_lanes(
     system: System,
-    pattern: tuple,
     integrator: Integrator,
     window: Window,
     save: Callable[[Array], PyTree] | None,
     clock: Clock,
     member: Int[Array, "..."],
-    first_slot: Int[Array, ""],
-    n1: Int[Array, ""],
+    first_slot: int,
+    n1: int,
     stretch: Stretch,
-    led: tuple[bool, ...] = (),
+    led: tuple[bool, ...] | None = None,
 ) -> Stretch:
-    """As `chunk.advance`, for one trajectory or for a group of members (then `member` and the arrays lead with it).
+    """As `chunk.advance`, for one trajectory or for groups of members (then `member` and the arrays lead with both).
 
-    Stops before a block of steps that do not all come out valid: the result's `n` is then below n₁. `led` says which
-    numbers of the system lead with the members, if any do.
+    Stops when a group meets a step that does not come out valid: `n` is then that step, and `tally.plain_until` the end
+    of its block.
     """
-    batch = member.shape
-    point, n0, buffer = stretch
-    layout = _Layout.of(point, batch)
-    numbers, rest = eqx.partition(system, eqx.is_array)
-    leaves, treedef = jax.tree.flatten(numbers)
-    led = led or (False,) * len(leaves)
-    own = [split(x, batch) if m else _with_pattern(x, p) for x, p, m in zip(leaves, pattern, led, strict=True)]
-    params = jax.tree.unflatten(treedef, own)
-    inverses = inverses_of(params)
-    one_system = [jax.ShapeDtypeStruct(x.shape[len(batch) * m :], x.dtype) for x, m in zip(leaves, led, strict=True)]
-    one_point = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[len(batch) :], x.dtype), point)
-    scalar = jax.ShapeDtypeStruct((), jnp.float64)
-
-    def step(numbers: PyTree, point: Point, t0: Array, dt: Array, n: Array, dS: PyTree) -> Point:
-        return one_step(eqx.combine(numbers, rest), fast, t0, dt, n, dS, point)
-
-    fast = integrator.for_lanes()
-
-    def increments_of(b: Array) -> PyTree:
-        """The increments of block b, the batch last: a step then reads contiguous numbers."""
-        if not batch:
-            return window.block(member, b)
-        return jax.vmap(lambda m: window.block(m, b), out_axes=-1)(member)
-
-    one_block = jax.eval_shape(lambda m: window.block(m, jnp.zeros((), int)), jax.ShapeDtypeStruct((), member.dtype))
-    one_dS = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), one_block)
-    counter = jax.ShapeDtypeStruct((), jnp.int64)
-    limit = OPERATIONS[len(batch)]
-    program = in_lanes(
-        step,
-        jax.tree.unflatten(treedef, one_system),
-        one_point,
-        scalar,
-        scalar,
-        counter,
-        one_dS,
-        batch=batch,
-        limit=limit,
-    )
-    t0, dt = split(clock.t0), split(clock.dt)
-
-    def try_step(increments: PyTree, at: Array, n: Array, values: tuple) -> tuple[tuple, Array]:
-        lanes = layout.lanes(values)
-        tally = lanes.tally._replace(unsolved=_known(0), first_unsolved=_known(-1))
-        dS = jax.tree.map(lambda x: _split_last(x[at], batch), increments)
-        out, valid = program(params, lanes._replace(tally=tally), t0, dt, split(n), dS, inverses=inverses)
-        valid = valid & (traced(out.tally.unsolved[()], batch, int) == 0)
-        kept = out.tally._replace(unsolved=lanes.tally.unsolved, first_unsolved=lanes.tally.first_unsolved)
-        return layout.values(out._replace(tally=kept), batch), jnp.all(valid)
-
-    take = partial(record, integrator, save)
-    take = jax.vmap(take) if batch else take
-
-    def block(state):
-        b, n0, _, before, buffer = state
-        increments = increments_of(b)
-        end = jnp.minimum(n1, (b + 1) * BLOCK)
-
-        def interval(state):
-            n, ok, values, buffer = state
-            stop = jnp.minimum(end, (n // clock.save_every + 1) * clock.save_every)
-            slot = n // clock.save_every - first_slot
-
-            def one(n, state):
-                ok, values = state
-                values, valid = try_step(increments, n - b * BLOCK, n, values)
-                return ok & valid, values
-
-            ok, values = jax.lax.fori_loop(n, stop, one, (ok, values))
-            kept = take(layout.pack(layout.lanes(values), batch))
-            return stop, ok, values, jax.tree.map(lambda a, x: put(a, x, slot), buffer, kept)
-
-        start = n0, jnp.ones((), bool), before, buffer
-        n, ok, values, buffer = jax.lax.while_loop(lambda s: s[0] < end, interval, start)
-        values = tuple(jnp.where(ok, new, old) for new, old in zip(values, before, strict=True))
-        return b + 1, jnp.where(ok, n, n0), ok, values, buffer
-
-    def blocks_left(state):
-        b, _, ok, _, _ = state
-        return ok & (b * BLOCK < n1)
-
-    values = layout.values(jax.tree.map(lambda x: split(x, batch), point), batch)
-    _, n, _, values, buffer = jax.lax.while_loop(blocks_left, block, (n0 // BLOCK, n0, n0 < n1, values, buffer))
-    return Stretch(layout.pack(layout.lanes(values), batch), n, buffer)
+    batch = np.shape(member)
+    groups, width = batch or (1, 1)
+    numbers = jax.tree.leaves(eqx.filter(system, eqx.is_array))
+    led = (False,) * len(numbers) if led is None else led
+    kernel = kernel_for(system, integrator, *_structs(stretch.point, window, len(batch)), led, width)
+    native = kernel.native
+    shared = [x for x, m in zip(numbers, led, strict=True) if not m]
+    own = [_words(x, (groups, width)) for x, m in zip(numbers, led, strict=True) if m]
+    own_words = np.concatenate(own, axis=1) if own else np.zeros((groups, 0, width), np.int64)
+    uniforms = np.asarray(native.uniforms([*shared, clock.t0, clock.dt]))
+    words = kernel.pack(stretch.point, groups)
+    n = np.array(stretch.n).reshape(groups)
+    start, every = n.copy(), int(clock.save_every)
+    count = jax.tree.leaves(stretch.slots)[0].shape[len(batch) // 2]
+    raw = np.empty((groups, count, native.loop.saved, width), np.int64)
+    source = Source(window, np.asarray(member).reshape(groups, width), native.columns)
+    end = n1
+    while (low := int(n.min())) < n1:
+        b = low // BLOCK
+        path = source.draw(b)
+        end = min(n1, b * BLOCK + path.shape[1])
+        native.loop(n, end, b * BLOCK, every, first_slot, words, uniforms, own_words, path, raw)
+        if np.any(n < end):
+            break
+    slots = _merge(kernel, save, raw, stretch.slots, start // every - first_slot, n // every - first_slot, batch)
+    point = kernel.unpack(words, batch)
+    until = np.where(n < end, (n // BLOCK + 1) * BLOCK, 0)[:, None].repeat(width, axis=1).reshape(batch)
+    point = point._replace(tally=point.tally._replace(plain_until=until))
+    return Stretch(point, jnp.asarray(n.reshape(np.shape(stretch.n))), slots)
 
 
-def _known(x: int) -> Lanes:
-    out = np.empty((), object)
-    out[()] = np.int64(x)
-    return out
+def _merge(kernel: Kernel, save, raw: np.ndarray, slots: Record, first: np.ndarray, last: np.ndarray, batch) -> Record:
+    """The slots with what the kernel saved: those from `first` up to `last` of each group."""
+    shapes = jax.tree.leaves(kernel.native.saved)
+    lead = (raw.shape[0], raw.shape[1], raw.shape[3]) if batch else (raw.shape[1],)
+    flat = _arrays(raw, [s.shape for s in shapes], [s.dtype for s in shapes], lead)
+    record = jax.tree.unflatten(jax.tree.structure(kernel.native.saved), flat)
+    if save is not None:
+        record = record._replace(values=_saved(save, record.values, len(lead)))
+    index = np.arange(raw.shape[1])
+    if np.all(first == 0) and np.all(last == last[0]):
+        return record
+    new = (index >= first[:, None]) & (index < last[:, None])
+    new = new[:, :, None] if batch else new[0]
+
+    def choose(a: Any, b: Any) -> np.ndarray:
+        return np.where(new.reshape(new.shape + (1,) * (np.ndim(a) - new.ndim)), a, b)
+
+    return jax.tree.map(choose, record, slots)
 
 
-def _split_last(x: Array, batch: tuple[int, ...]) -> Lanes:
-    """The lanes of an array whose last axes are the batch."""
-    shape = x.shape[: x.ndim - len(batch)]
-    out = np.empty(shape, object)
-    for index in np.ndindex(*shape):
-        out[index] = x[index]
-    return out
+@eqx.filter_jit
+def _saved(save: Callable[[Array], PyTree], states: Array, axes: int) -> PyTree:
+    for _ in range(axes):
+        save = jax.vmap(save)
+    return save(states)
+
+
+def _structs(point: Point, window: Window, axes: int) -> tuple[Point, Increment]:
+    """Shapes of one member's point, and of its increments in a step."""
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x)[axes:], np.asarray(x).dtype), point)
+    return one, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes_of_block(window))

@@ -94,6 +94,10 @@ class Window(eqx.Module):
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b for one member of an ensemble."""
 
+    def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
+        """The increments of steps 2k and 2k + 1, where that is no more work than a part of a block; else it raises."""
+        raise NotImplementedError
+
 
 class Driver(eqx.Module):
     """The path that drives a system."""
@@ -236,6 +240,14 @@ class BrownianWindow(Window):
         else:
             out = Increment(self._summed(key, b) if self.level == 0 else self._bridged(key, b), bound)
         return eqx.tree_at(lambda i: i.bound, out, jnp.broadcast_to(bound, out.S.shape[:-1]))
+
+    def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
+        """Two increments of the base grid."""
+        if self.m is not None or self.level or self.needs.integrals or self.needs.halvings:
+            raise NotImplementedError
+        key = _random.member_key(self.key, _random.PATH, member)
+        S = jnp.sqrt(self.h) * _random.normals(key, 0, self.n_noise, 2 * k, 2)
+        return Increment(S, jnp.broadcast_to(truncation_bound(self.h), (2,)))
 
     def _summed(self, key: _random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
         m = self.m

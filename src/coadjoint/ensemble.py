@@ -217,7 +217,7 @@ def _run_tile(
     points, first = program.start(tile)
     groups, width = tile.member.shape
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), first)
-    slots, blocks = slots_for(one, width), window_blocks(run.system.n_noise)
+    slots, blocks = slots_for(one, groups * width), window_blocks(run.system.n_noise)
     keep.add(0, jax.tree.map(lambda x: x[:, None], first), 1)
     stretch = jax.device_put(program.open(tile, points, first, slots), device)
     done = 0

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from ._lanes import TooLong
+from ._native import Unsuited
 from .chunk import Clock, Point, Record, Stretch, advance, open_slots, record, start
-from .chunk_lanes import GROUP, advance_lanes, eligible, zeros_and_ones
-from .drivers import BLOCK, Window
+from .chunk_lanes import WIDTH, advance_lanes, eligible
+from .drivers import Window
 from .integrators.base import Integrator
 from .systems import System
 
-_too_long: set[Any] = set()  # programs that were tried in lanes and have too many operations
+_unsuited: set[Any] = set()  # programs that were tried in lanes in vain
 
 
 class Program(eqx.Module):
@@ -45,9 +45,9 @@ class Program(eqx.Module):
             )
 
         def lanes(stretch: Stretch) -> Stretch:
-            pattern = zeros_and_ones(self.system)
-            ends = slot, jnp.asarray(n1)
-            return _lanes(self.system, pattern, self.integrator, window, self.save, clock, member, *ends, stretch)
+            return advance_lanes(
+                self.system, self.integrator, window, self.save, clock, member, first_slot, n1, stretch
+            )
 
         return _drive(lanes if path == "lanes" else None, plain, n1, stretch)
 
@@ -89,8 +89,10 @@ class TileProgram(eqx.Module):
             return _plain_tile(self, window, clock, tile, slot, jnp.asarray(end), stretch)
 
         def lanes(stretch: Stretch) -> Stretch:
-            pattern = zeros_and_ones(self.system)
-            return _lanes_tile(self, pattern, window, clock, tile, slot, jnp.asarray(n1), stretch)
+            system, led = self.with_params(tile.params), _leaves_with_members(self)
+            return advance_lanes(
+                system, self.integrator, window, self.save, clock, tile.member, first_slot, n1, stretch, led
+            )
 
         return _drive(lanes if path == "lanes" else None, plain, n1, stretch)
 
@@ -104,39 +106,43 @@ class Tile(eqx.Module):
 
 
 def group_size(path: str, tile: int) -> int:
-    """Members in a group: few in lanes, the whole tile else."""
-    return min(GROUP, tile) if path == "lanes" else tile
+    """Members in a group: those that are side by side in lanes, the whole tile else."""
+    return min(WIDTH, tile) if path == "lanes" else tile
 
 
 def on_best_path(system: System, integrator: Integrator, group: bool, members: int, run: Callable[[str], Any]) -> Any:
-    """run("lanes") if that can be worth it, run("plain") if not, or if the program turns out to be too long for lanes.
+    """run("lanes") if that can be worth it, run("plain") if not, or if the program turns out to be unsuited.
 
-    How long a program is shows when it is traced, before anything is computed.
+    That shows when it is traced, before anything is computed.
     """
     if eligible(system):
         key = (jax.tree.structure((system, integrator)), group, members > 1)
-        if key not in _too_long:
+        if key not in _unsuited:
             try:
                 return run("lanes")
-            except TooLong:
-                _too_long.add(key)
+            except Unsuited:
+                _unsuited.add(key)
     return run("plain")
 
 
 def _drive(lanes: Callable | None, plain: Callable, n1: int, stretch: Stretch) -> Stretch:
-    """In lanes as far as they go; where they stop, the plain program to the end of that block of steps."""
+    """In lanes as far as they go; where they stop, the plain program to the end of that block of steps.
+
+    That end is part of the run's state, so that cutting a run into other chunks changes nothing.
+    """
+    if lanes is None:
+        return plain(stretch, np.full(np.shape(stretch.n), n1))
     while True:
-        if lanes is not None:
-            stretch = lanes(stretch)
-        n = np.asarray(stretch.n)
-        if np.all(n >= n1):
+        n, until = np.asarray(stretch.n), np.asarray(stretch.point.tally.plain_until)
+        until = np.minimum(until[..., 0] if until.ndim else until, n1)
+        if np.any(n < until):
+            stretch = plain(stretch, np.maximum(n, until))
+        if np.all(np.asarray(stretch.n) >= n1):
             return stretch
-        block_end = np.minimum(n1, (n // BLOCK + 1) * BLOCK) if lanes is not None else n1
-        stretch = plain(stretch, np.where(n < n1, block_end, n))
+        stretch = lanes(stretch)
 
 
 _plain = eqx.filter_jit(advance)
-_lanes = eqx.filter_jit(advance_lanes)
 
 
 @eqx.filter_jit
@@ -173,29 +179,6 @@ def _plain_tile(
     return jax.lax.map(one_group, (tile.member, _by_group(program, tile), ends, stretch))
 
 
-@eqx.filter_jit
-def _lanes_tile(
-    program: TileProgram,
-    pattern: Any,
-    window: Window,
-    clock: Clock,
-    tile: Tile,
-    slot: Array,
-    n1: Array,
-    stretch: Stretch,
-) -> Stretch:
-    led = _leaves_with_members(program)
-
-    def one_group(group):
-        member, params, stretch = group
-        system = program.with_params(params)
-        return advance_lanes(
-            system, pattern, program.integrator, window, program.save, clock, member, slot, n1, stretch, led
-        )
-
-    return jax.lax.map(one_group, (tile.member, _by_group(program, tile), stretch))
-
-
 def _by_group(program: TileProgram, tile: Tile) -> PyTree:
     """The parameters with a leading axis of groups, those that all members share included."""
     if program.axes is None:
@@ -204,10 +187,10 @@ def _by_group(program: TileProgram, tile: Tile) -> PyTree:
     return jax.tree.map(lambda x, a: x if a == 0 else jnp.broadcast_to(x, groups + x.shape), tile.params, program.axes)
 
 
-def _leaves_with_members(program: TileProgram) -> tuple[bool, ...]:
-    """For each number of the system, whether it leads with members."""
+def _leaves_with_members(program: TileProgram) -> tuple[bool, ...] | None:
+    """For each number of the system, whether it leads with members; None if none does."""
     if program.axes is None:
-        return ()
+        return None
     flags = eqx.tree_at(
         lambda s: s.params,
         jax.tree.map(lambda _: False, program.system),

@@ -21,7 +21,7 @@ class Layer(NamedTuple):
 CORE = ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "running", "models")
 
 LAYERS = {
-    "numerics": Layer(("_checks", "_doubledouble", "_flags", "_intern", "_lanes", "_random", "_rootfind", "_series")),
+    "numerics": Layer(("_checks", "_doubledouble", "_intern", "_lanes", "_native", "_random", "_rootfind", "_series")),
     "algebra interface": Layer(("algebras.base",), ("numerics",), ("algebras",)),  # g * h makes a product
     "algebras": Layer(("algebras", "algebras.*"), ("numerics", "algebra interface")),
     "drivers": Layer(("drivers",), ("numerics",)),
@@ -29,7 +29,18 @@ LAYERS = {
     # An integrator knows an algebra only through its methods, hence not one concrete algebra.
     "integrators": Layer(("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")),
     "running": Layer(
-        ("chunk", "chunk_lanes", "convergence", "program", "solve", "ensemble", "solution", "diagnostics", "reducers"),
+        (
+            "chunk",
+            "chunk_lanes",
+            "convergence",
+            "drivers_lanes",
+            "program",
+            "solve",
+            "ensemble",
+            "solution",
+            "diagnostics",
+            "reducers",
+        ),
         ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators"),
         ("edge",),
     ),
@@ -39,7 +50,7 @@ LAYERS = {
 }
 
 # What the core imports; the other dependencies belong to the edge, or into a function.
-CORE_DEPENDENCIES = {"equinox", "jax", "jaxtyping", "numpy"} | sys.stdlib_module_names
+CORE_DEPENDENCIES = {"equinox", "jax", "jaxtyping", "llvmlite", "numpy"} | sys.stdlib_module_names
 
 
 def module_name(path: Path) -> str:

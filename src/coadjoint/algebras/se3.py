@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from .. import _doubledouble as dd
 from .base import LieAlgebra, cap
-from .so3 import SO3, Vec3, align, cross, orthogonal, rescale, rotation, turn
+from .so3 import SO3, Vec3, align, cross, orthogonal, reciprocal, rescale, rotation, turn
 
 Vec6 = Float[Array, "6"]
 
@@ -75,8 +75,7 @@ class SE3(LieAlgebra):
         (pi, gamma), (pi_low, gamma_low) = _halves(high), _halves(low)
         dgamma = rescale(gamma, gamma_low, values[1])
         error = values[0] - pi @ gamma - (pi_low @ gamma + pi @ (gamma_low + dgamma))
-        length = gamma @ gamma
-        dpi = jnp.where(length > 0, error / jnp.where(length > 0, length, 1.0), 0.0) * gamma
+        dpi = error * reciprocal(values[1]) * gamma
         change = cap(jnp.concatenate([dpi, dgamma]), high)
         high, low = dd.two_sum(high, jax.lax.stop_gradient(low + change))
         return high, (values, jax.lax.stop_gradient(low))
@@ -112,10 +111,8 @@ class SE3(LieAlgebra):
         """
         (pi, gamma), (pi1, gamma1) = _halves(source), _halves(target)
         R, p = align(g[:3, :3], gamma, gamma1), g[:3, 3]
-        length = gamma @ gamma
-        inverse = jnp.where(length > 0, 1.0 / jnp.where(length > 0, length, 1.0), 0.0)
         across = cross(R @ pi1 - pi, gamma) - cross(cross(gamma, p), gamma)
-        return _rigid(R, p + jax.lax.stop_gradient(across * inverse))
+        return _rigid(R, p + jax.lax.stop_gradient(across * reciprocal(gamma @ gamma)))
 
     def rotation_part(self, g: Float[Array, "... 4 4"]) -> Float[Array, "... 3 3"]:
         """R."""

@@ -128,6 +128,10 @@ def orthogonal(g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
 
 def rescale(v: Vec3, low: Vec3, squared_length: Float[Array, ""]) -> Vec3:
     """The change that gives v + low the wanted squared length to first order (it is wrong by round-off only)."""
-    length = v @ v
-    error = squared_length - length - 2.0 * (v @ low)
-    return jnp.where(length > 0, 0.5 * error / jnp.where(length > 0, length, 1.0), 0.0) * v
+    error = squared_length - v @ v - 2.0 * (v @ low)
+    return 0.5 * error * reciprocal(squared_length) * v
+
+
+def reciprocal(x: Float[Array, ""]) -> Float[Array, ""]:
+    """1/x, or 0 for x = 0."""
+    return jnp.where(x > 0, 1.0 / jnp.where(x > 0, x, 1.0), 0.0)

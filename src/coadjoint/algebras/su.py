@@ -194,10 +194,7 @@ def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:
 
 @lru_cache(maxsize=32)
 def _above_diagonal(n: int) -> np.ndarray:
-    """Where the entries above the diagonal lie, row by row, in the flattened matrix.
-
-    One index in place of two: with two and multi-output fusion (`_flags`) XLA aborts in the transpose of a bracket.
-    """
+    """Where the entries above the diagonal lie, row by row, in the flattened matrix."""
     rows, columns = np.triu_indices(n, 1)
     return rows * n + columns
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .. import _checks
-from .._lanes import TooLong
+from .._native import Unsuited
 from .._rootfind import Info
 from ..algebras.base import State
 from ..drivers import Increment, Needs, joined, truncation_bound
@@ -81,7 +81,7 @@ class Adaptive(Integrator):
 
     def for_lanes(self) -> Integrator:
         """A tree of steps is no scalar code."""
-        raise TooLong
+        raise Unsuited("a tree of steps")
 
     def init(self, system: System, mu: State) -> AdaptiveCarry:
         """Begin with whole steps."""

@@ -11,17 +11,19 @@ READY  := .venv/.installed
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
+
 test: $(READY) ## run the tests
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 verify: $(READY) ## run the long studies: orders, drifts, ensembles
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow $(PARALLEL)
 
 reproduce: $(READY) ## reproduce the results of the paper
 	$(BIN)/coadjoint reproduce
 
-bench: $(READY) ## time it beside hand-written C; results go to benchmarks/results
-	$(BIN)/python benchmarks/run.py
+bench: .venv-bench/.installed ## time it beside C, numba, diffrax and torchsde; results go to benchmarks/results
+	.venv-bench/bin/python benchmarks/run.py
 
 docs: $(READY) ## write the tables that are made from the code into README.md
 	$(BIN)/python docs/tables.py
@@ -47,13 +49,20 @@ lock: ## resolve requirements.lock anew (needs Python 3.11)
 	rm -rf .lock
 
 clean: ## remove the environment, caches and build products
-	rm -rf .venv .lock .hypothesis .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-bench .lock .hypothesis .pytest_cache .ruff_cache build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml | $(BIN)/pip
 	@echo 'Installing into .venv; the first time this takes a few minutes.'
 	$(PIP) install -r requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The libraries that are compared with are large, and nothing else needs them: they have an environment of their own.
+.venv-bench/.installed: pyproject.toml benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install -r benchmarks/requirements.txt
+	.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --no-build-isolation --editable .
 	@touch $@
 
 $(BIN)/pip:

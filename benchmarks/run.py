@@ -1,13 +1,13 @@
-"""Time coadjoint beside hand-written C, in one process, one after the other; write a table and JSON.
+"""How fast, beside hand-written C, numba, diffrax and torchsde: `make bench`.
 
-    make bench          # builds benchmarks/c with the system's compiler first
+All contenders run interleaved in one process, on one core, each for several rounds; ratios are medians of the ratios
+within a round. Accuracy stands beside speed: the error against a fine solution on the same path, and the drift of the
+Casimirs. Writes benchmarks/results/cpu.json, cpu.md, cpu.png and scaling.png.
 
-The problem is the paper's heavy top (inertia (4, 2, 1), one SALT noise, dt = 0.01, TMK). Every round times each
-contender once, in turn, by processor time of one core; the ratio to C is taken within a round, and the median over
-rounds is reported, so that what else the machine does cancels.
+    python benchmarks/run.py [--rounds 7] [--only one many work start scaling]
 """
 
-import ctypes
+import argparse
 import datetime
 import json
 import os
@@ -19,59 +19,30 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import contenders
 import jax
 import jax.numpy as jnp
 import jaxlib
+import matplotlib
 import numpy as np
 
 import coadjoint as cj
 
-HERE = Path(__file__).parent
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+RESULTS = Path(__file__).parent / "results"
+MU0 = np.array([-(0.5**0.5), 0.5**0.5, 0.0] * 2)
 DT = 0.01
-
-
-def build_c() -> ctypes.CDLL:
-    """Compile the reference and load it."""
-    library = HERE / "c" / "build" / "heavy_top.so"
-    library.parent.mkdir(exist_ok=True)
-    flags = ["-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC"]
-    subprocess.run(["cc", *flags, "-o", library, HERE / "c" / "heavy_top.c", "-lm"], check=True)
-    return ctypes.CDLL(str(library))
-
-
-def pointer(a: np.ndarray) -> ctypes.c_void_p:
-    """An array as C sees it."""
-    return a.ctypes.data_as(ctypes.c_void_p)
-
-
-def c_one(library: ctypes.CDLL, mu0: np.ndarray, dW: np.ndarray) -> np.ndarray:
-    """One trajectory in C, with given increments."""
-    mu = mu0.copy()
-    library.heavy_top(pointer(mu), pointer(dW), ctypes.c_int64(len(dW)), ctypes.c_double(DT))
-    return mu
-
-
-def c_many(library: ctypes.CDLL, mu0: np.ndarray, members: int, steps: int) -> np.ndarray:
-    """An ensemble in C, with its own random numbers."""
-    out = np.empty((members, 6))
-    library.heavy_top_ensemble(
-        pointer(mu0),
-        pointer(out),
-        ctypes.c_int64(members),
-        ctypes.c_int64(steps),
-        ctypes.c_double(DT),
-        ctypes.c_uint64(1),
-    )
-    return out
 
 
 def users_system(algebra: cj.LieAlgebra) -> cj.System:
     """The heavy top as a user writes it: a lambda over captured arrays."""
-    inertia, chi = jnp.array([4.0, 2.0, 1.0]), jnp.array([0.0, 0.0, 1.0])
+    inertia, chi = jnp.asarray(contenders.INERTIA), jnp.asarray(contenders.CHI)
     return cj.System(
         algebra,
         lambda mu: 0.5 * mu[:3] @ (mu[:3] / inertia) - chi @ mu[3:],
-        noise=[cj.salt([0.01, 0.02, 0.03, 0.0, 0.0, 0.0])],
+        noise=[cj.salt([*contenders.ALPHA, 0.0, 0.0, 0.0])],
     )
 
 
@@ -81,52 +52,178 @@ def se3_constants() -> np.ndarray:
     return np.asarray(bracket(jnp.eye(6), jnp.eye(6)))
 
 
-def compare(work: dict[str, Callable[[], object]], units: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Processor time a unit of work for each contender, and its ratio to the first one, as medians over rounds."""
+class Ours:
+    """coadjoint through its public functions."""
+
+    def __init__(self, name: str, algebra: cj.LieAlgebra, **options):
+        self.name, self.version = name, cj.__version__
+        self.system, self.options = users_system(algebra), options
+
+    def random(self, mu0: np.ndarray, steps: int, dt: float) -> np.ndarray:
+        """One trajectory, random numbers included."""
+        sol = cj.solve(self.system, mu0, t1=steps * dt, dt=dt, key=0, save_every=steps, **self.options)
+        return sol.mu[-1]
+
+    def one(self, mu0: np.ndarray, dW: np.ndarray, dt: float) -> np.ndarray:
+        """One trajectory along given increments."""
+        driver = cj.Increments(dW[:, None])
+        options = {"driver": driver, "save_every": len(dW), **self.options}
+        return cj.solve(self.system, mu0, t1=len(dW) * dt, dt=dt, **options).mu[-1]
+
+    def many(self, mu0: np.ndarray, members: int, steps: int, dt: float) -> np.ndarray:
+        """An ensemble."""
+        run = {"members": members, "t1": steps * dt, "dt": dt, "key": 0, "save_every": steps, **self.options}
+        return cj.ensemble(self.system, mu0, **run).mu[:, -1]
+
+
+def compare(work: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, dict[str, float]]:
+    """Seconds of work a unit for each contender, and the ratio to the first one: medians over interleaved rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in work}
-    for fn in work.values():
+    for fn, _ in work.values():
         fn()  # compile
     for _ in range(rounds):
-        for name, fn in work.items():
-            began = time.process_time()
+        for name, (fn, units) in work.items():
+            began = time.perf_counter()
             fn()
-            seconds[name].append(time.process_time() - began)
+            seconds[name].append((time.perf_counter() - began) / units)
     first = next(iter(seconds.values()))
     return {
         name: {
-            "nanoseconds": 1e9 * statistics.median(times) / units,
+            "nanoseconds": 1e9 * statistics.median(times),
             "ratio": statistics.median(t / c for t, c in zip(times, first, strict=True)),
         }
         for name, times in seconds.items()
     }
 
 
-def accuracy(library: ctypes.CDLL, mu0: np.ndarray) -> dict[str, dict[str, float]]:
-    """Error against a solution with 64 times smaller steps on the same path, and the Casimir error, over T = 10."""
-    system, _ = cj.models.heavy_top()
-    fine = cj.solve(system, mu0, t1=10.0, dt=DT / 64, driver=cj.Brownian(0, grid=DT), save_every=64000)
-    ours = cj.solve(system, mu0, t1=10.0, dt=DT, driver=cj.Brownian(0, grid=DT))
-    window = cj.Brownian(0, grid=DT).window(1, DT, 0, 1)
-    blocks = [np.asarray(window.block(jnp.zeros((), int), jnp.asarray(b)).S) for b in range(32)]
-    dW = np.ascontiguousarray(np.concatenate(blocks)[:1000, 0])
-    theirs = c_one(library, mu0, dW)
+def one_trajectory(others: list, rounds: int) -> dict:
+    """Heavy top, one trajectory: ours draws its random numbers, the others get them given."""
+    steps = {"C": 10**6, "numba": 10**4, "diffrax": 10**4, "torchsde": 200}
+    rng = np.random.default_rng(0)
+    paths = {o.name: rng.standard_normal(steps[o.name]) * DT**0.5 for o in others}
+    ours = (
+        (Ours("coadjoint, user's lambda", cj.SE3()), 10**6),
+        (Ours("coadjoint, structure constants", cj.StructureConstants(se3_constants())), 10**6),
+    )
+    c, *rest = others
+    work = {c.name: (lambda: c.one(MU0, paths["C"], DT), steps["C"])}
+    work |= {o.name: (lambda o=o, n=n: o.random(MU0, n, DT), n) for o, n in ours}
+    work |= {o.name: (lambda o=o: o.one(MU0, paths[o.name], DT), steps[o.name]) for o in rest}
+    return compare(work, rounds)
 
-    def casimirs(mu):
-        return np.array([mu[:3] @ mu[3:], mu[3:] @ mu[3:]])
+
+def ensembles(others: list, rounds: int) -> dict:
+    """Heavy top, ensembles of 10⁴ members, random numbers included in all; ours and C over 10⁴ steps."""
+    size = {"C": (10**4, 10**3), "numba": (100, 10**3), "diffrax": (1024, 100), "torchsde": (10**4, 20)}
+    c, *rest = others
+    ours = (
+        Ours("coadjoint, user's lambda", cj.SE3()),
+        Ours("coadjoint, structure constants", cj.StructureConstants(se3_constants())),
+    )
+    work = {c.name: (lambda: c.many(MU0, *size["C"], DT), 10**7)}
+    work |= {o.name: (lambda o=o: o.many(MU0, 10**4, 10**3, DT), 10**7) for o in ours}
+    work |= {o.name: (lambda o=o: o.many(MU0, *size[o.name], DT), size[o.name][0] * size[o.name][1]) for o in rest}
+    return compare(work, rounds)
+
+
+def work_precision(others: list, rounds: int) -> dict:
+    """Error at T = 10 against a fine solution on the same path, Casimir error and time, for four step sizes."""
+    T, finest = 10.0, 2.0**-13
+    dW = np.random.default_rng(1).standard_normal(round(T / finest)) * finest**0.5
+    reference = Ours("", cj.SE3()).one(MU0, dW, finest)
+    all_of_them = [Ours("coadjoint", cj.SE3()), *others]
+    out: dict[str, list] = {o.name: [] for o in all_of_them}
+    for level in (5, 6, 7, 8):
+        dt = 2.0**-level
+        path = dW.reshape(-1, round(dt / finest)).sum(axis=1)
+        for o in all_of_them:
+            end = o.one(MU0, path, dt)
+            seconds = []
+            for _ in range(1 if o.name == "torchsde" else rounds):
+                began = time.perf_counter()
+                o.one(MU0, path, dt)
+                seconds.append(time.perf_counter() - began)
+            out[o.name].append(
+                {
+                    "dt": dt,
+                    "error": float(np.abs(end - reference).max()),
+                    "casimir_error": float(np.abs(_casimirs(end) - _casimirs(MU0)).max()),
+                    "seconds": statistics.median(seconds),
+                }
+            )
+    return out
+
+
+def _casimirs(mu: np.ndarray) -> np.ndarray:
+    return np.array([mu[:3] @ mu[3:], mu[3:] @ mu[3:]])
+
+
+# What a fresh process does: time to the first result, memory.
+
+COLD = """
+import time; began = time.perf_counter()
+import coadjoint as cj
+system, mu0 = cj.models.{model}
+imported = time.perf_counter() - began
+key = {{"key": 0}} if system.n_noise else {{}}
+cj.solve(system, mu0, t1=100.0, dt=0.01, save_every=100, **key)
+print(imported, time.perf_counter() - began)
+"""
+MODELS = ("heavy_top()", "rigid_body()", "kirchhoff()", "spin_chain(sites=2)")
+
+
+def cold_starts() -> dict[str, dict[str, float]]:
+    """Import to the end of a run of 10⁴ steps, in a fresh process, for the models of at most eight dimensions."""
+    out = {}
+    for model in MODELS:
+        runs = [_fresh(COLD.format(model=model)) for _ in range(3)]
+        imported, total = (statistics.median(float(r.split()[i]) for r in runs) for i in (0, 1))
+        out[model] = {"import": imported, "total": total}
+    return out
+
+
+MEMORY = """
+import resource
+import coadjoint as cj
+system, mu0 = cj.models.heavy_top()
+run = dict(t1={steps} * 0.01, dt=0.01, key=0, save_every={steps} // 10)
+members = {members}
+import time; began = time.perf_counter()
+if members == 1:
+    cj.solve(system, mu0, **run)
+else:
+    cj.ensemble(system, mu0, members=members, reduce=cj.Mean(), **run)
+first = time.perf_counter() - began
+began = time.perf_counter()
+if members == 1:
+    cj.solve(system, mu0, **run)
+else:
+    cj.ensemble(system, mu0, members=members, reduce=cj.Mean(), **run)
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def scaling() -> dict[str, list[dict[str, float]]]:
+    """Time and memory against steps (one trajectory, ten states saved) and members (100 steps, only means kept)."""
+
+    def measure(steps: int, members: int) -> dict[str, float]:
+        seconds, megabytes = _fresh(MEMORY.format(steps=steps, members=members)).split()
+        return {"steps": steps, "members": members, "seconds": float(seconds), "megabytes": float(megabytes)}
 
     return {
-        "coadjoint": {
-            "error": float(np.abs(ours.mu[-1] - fine.mu[-1]).max()),
-            "casimir_error": float(ours.casimir_errors().max()),
-        },
-        "C": {
-            "error": float(np.abs(theirs - fine.mu[-1]).max()),
-            "casimir_error": float(np.abs(casimirs(theirs) - casimirs(mu0)).max()),
-        },
+        "steps": [measure(10**k, 1) for k in (4, 5, 6, 7)],
+        "members": [measure(100, 10**k) for k in (3, 4, 5, 6)],
     }
 
 
-def machine() -> dict[str, str]:
+def _fresh(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
+# Where it was measured, and how it is shown.
+
+
+def machine(others: list) -> dict[str, str]:
     """What this was measured on."""
     model = platform.processor()
     info = Path("/proc/cpuinfo")
@@ -138,79 +235,118 @@ def machine() -> dict[str, str]:
         "processor": model,
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
-        "jax": jax.__version__,
         "jaxlib": jaxlib.__version__,
         "coadjoint": cj.__version__,
-        "compiler": subprocess.run(["cc", "--version"], capture_output=True, text=True).stdout.splitlines()[0],
+        **{o.name: o.version for o in others},
     }
 
 
-def main(rounds: int = 7) -> None:
-    """Measure, print, and write benchmarks/results/cpu.json and cpu.md."""
-    library = build_c()
-    mu0 = np.array([-(0.5**0.5), 0.5**0.5, 0.0] * 2)
-    steps = 200_000
-    dW = np.random.default_rng(0).standard_normal(steps) * DT**0.5
-    lie, generic = users_system(cj.SE3()), users_system(cj.StructureConstants(se3_constants()))
-    run = {"t1": steps * DT, "dt": DT, "key": 0, "save_every": steps // 100}
-    short = {**run, "t1": run["t1"] / 10, "save_every": steps // 100}
-
-    def drop():
-        return cj.solve(lie, mu0, integrator=cj.TMK(drift_free=False), **run)
-
-    one = compare(
-        {
-            "C": lambda: c_one(library, mu0, dW),
-            "coadjoint, user's lambda": lambda: cj.solve(lie, mu0, **run),
-            "coadjoint, without the drift cure": drop,
-        },
-        steps,
-        rounds,
-    )
-    tenth = compare(
-        {
-            "C": lambda: c_one(library, mu0, dW[: steps // 10]),
-            "coadjoint, structure constants": lambda: cj.solve(generic, mu0, **short),
-        },
-        steps // 10,
-        rounds,
-    )
-    members, length = 1024, 400
-    batch = {"t1": length * DT, "dt": DT, "key": 0, "save_every": length // 4, "members": members}
-    many = compare(
-        {
-            "C, 4 lanes, random numbers included": lambda: c_many(library, mu0, members, length),
-            "coadjoint ensemble, random numbers included": lambda: cj.ensemble(lie, mu0, **batch),
-        },
-        members * length,
-        rounds,
-    )
-    results = {
-        "machine": machine(),
-        "one trajectory": one,
-        "one trajectory, generic algebra": tenth,
-        "ensemble, one core": many,
-        "accuracy over T = 10": accuracy(library, mu0),
-    }
+def table(results: dict) -> str:
+    """The results as Markdown."""
+    where = results["machine"]
     lines = [
-        f"Measured {results['machine']['date']} on {results['machine']['processor']}, "
-        f"jaxlib {results['machine']['jaxlib']}; medians of {rounds} interleaved rounds, processor time of one core.",
+        f"Measured {where['date']} on {where['processor']}, one core; jaxlib {where['jaxlib']}, "
+        + ", ".join(f"{k} {where[k]}" for k in ("C", "numba", "diffrax", "torchsde") if k in where)
+        + ". Medians of interleaved rounds; the ratio is to C in the same round.",
         "",
     ]
-    for name in ("one trajectory", "one trajectory, generic algebra", "ensemble, one core"):
-        lines += [f"| {name} | ns a step | ratio to C |", "| --- | --- | --- |"]
-        lines += [f"| {k} | {v['nanoseconds']:.0f} | {v['ratio']:.2f} |" for k, v in results[name].items()]
+    for name in ("one trajectory", "ensemble"):
+        if name in results:
+            lines += [f"| {name} | ns a step | ratio to C |", "| --- | --- | --- |"]
+            lines += [f"| {k} | {v['nanoseconds']:.0f} | {v['ratio']:.2f} |" for k, v in results[name].items()]
+            lines.append("")
+    if "work and precision" in results:
+        lines += ["| T = 10, dt = 1/128 | error | Casimir error | milliseconds |", "| --- | --- | --- | --- |"]
+        for k, rows in results["work and precision"].items():
+            r = rows[2]
+            lines.append(f"| {k} | {r['error']:.1e} | {r['casimir_error']:.1e} | {1e3 * r['seconds']:.2f} |")
         lines.append("")
-    lines += ["| accuracy over T = 10 | error against dt/64 | Casimir error |", "| --- | --- | --- |"]
-    lines += [
-        f"| {k} | {v['error']:.1e} | {v['casimir_error']:.1e} |" for k, v in results["accuracy over T = 10"].items()
-    ]
-    folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / "cpu.json").write_text(json.dumps(results, indent=2) + "\n")
-    (folder / "cpu.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    if "cold start" in results:
+        lines += ["| cold start, 10⁴ steps | import, s | to the end, s |", "| --- | --- | --- |"]
+        lines += [f"| `{k}` | {v['import']:.2f} | {v['total']:.2f} |" for k, v in results["cold start"].items()]
+        lines.append("")
+    if "scaling" in results:
+        lines += ["| steps | members | seconds | largest memory, MiB |", "| --- | --- | --- | --- |"]
+        for r in [*results["scaling"]["steps"], *results["scaling"]["members"]]:
+            lines.append(f"| {r['steps']:.0e} | {r['members']:.0e} | {r['seconds']:.3g} | {r['megabytes']:.0f} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+STYLE = {"coadjoint": ("o-", "C0"), "C": ("s--", "k"), "numba": ("^:", "C2"), "diffrax": ("v:", "C1")}
+
+
+def draw(results: dict) -> None:
+    """Work and precision; time and memory against size."""
+    if "work and precision" in results:
+        fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.6), constrained_layout=True, sharex=True)
+        for name, rows in results["work and precision"].items():
+            mark, colour = STYLE.get(name, ("d:", "C3"))
+            ms = [1e3 * r["seconds"] for r in rows]
+            for ax, what in zip(axes, ("error", "casimir_error"), strict=True):
+                ax.loglog(ms, [max(r[what], 1e-17) for r in rows], mark, color=colour, label=name)
+        axes[0].set_ylabel("error of μ at T = 10")
+        axes[1].set_ylabel("error of the Casimirs at T = 10")
+        for ax in axes:
+            ax.set_xlabel("time on one core [ms]")
+            ax.grid(alpha=0.3)
+        axes[1].legend()
+        fig.savefig(RESULTS / "cpu.png", dpi=160)
+    if "scaling" in results:
+        fig, axes = plt.subplots(2, 2, figsize=(7.5, 5.2), constrained_layout=True, sharex="col")
+        for column, (what, label) in enumerate(
+            (("steps", "steps of one trajectory"), ("members", "members, 100 steps"))
+        ):
+            rows = results["scaling"][what]
+            x = np.array([r[what] for r in rows], float)
+            seconds = np.array([r["seconds"] for r in rows])
+            axes[0, column].loglog(x, seconds, "o-")
+            axes[0, column].loglog(x, seconds[-1] * x / x[-1], "k:", lw=1, label="linear")
+            axes[1, column].semilogx(x, [r["megabytes"] for r in rows], "o-")
+            axes[1, column].set_ylim(0, None)
+            axes[1, column].set_xlabel(label)
+            axes[0, column].legend()
+            for ax in axes[:, column]:
+                ax.grid(alpha=0.3)
+        axes[0, 0].set_ylabel("time [s]")
+        axes[1, 0].set_ylabel("largest memory [MiB]")
+        fig.savefig(RESULTS / "scaling.png", dpi=160)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="+", choices=("one", "many", "work", "start", "scaling"))
+    parser.add_argument("--core", type=int, default=0, help="the core to run on")
+    options = parser.parse_args()
+    only = options.only or ("one", "many", "work", "start", "scaling")
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {options.core})
+    others = [contenders.C()]
+    for contender in (contenders.Numba, contenders.Diffrax, contenders.Torchsde):
+        try:
+            others.append(contender())
+        except ImportError:
+            print(f"{contender.name} is not installed: left out.")
+    results: dict = {"machine": machine(others)}
+    if "one" in only:
+        results["one trajectory"] = one_trajectory(others, options.rounds)
+    if "many" in only:
+        results["ensemble"] = ensembles(others, min(options.rounds, 5))
+    if "work" in only:
+        results["work and precision"] = work_precision(others, options.rounds)
+    if "start" in only:
+        results["cold start"] = cold_starts()
+    if "scaling" in only:
+        results["scaling"] = scaling()
+    print(table(results))
+    if options.only is None:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "cpu.json").write_text(json.dumps(results, indent=2) + "\n")
+        (RESULTS / "cpu.md").write_text(table(results) + "\n")
+        draw(results)
 
 
 if __name__ == "__main__":
-    main(*(int(a) for a in sys.argv[1:]))
+    main()

@@ -34,6 +34,7 @@ from .integrators import TMKLevy as TMKLevy
 from .integrators import Trapezoidal as Trapezoidal
 from .reducers import Covariance as Covariance
 from .reducers import Mean as Mean
+from .reducers import Quantiles as Quantiles
 from .solution import Solution as Solution
 from .solution import UnsolvedStepError as UnsolvedStepError
 from .solve import solve as solve

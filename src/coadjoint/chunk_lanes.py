@@ -5,6 +5,7 @@ is tried without its fallbacks. A step that does not come out valid is not taken
 plain program takes it through the rest of that block of steps. So a hard step costs time and nothing else.
 """
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ class Kernel(NamedTuple):
 
 
 _kernels: dict[Hashable, Kernel] = {}
+_making = threading.Lock()  # tiles run in threads, and one of them is to make the kernel
 
 
 def kernel_for(
@@ -66,8 +68,14 @@ def kernel_for(
     own = [jax.ShapeDtypeStruct(x.shape[2:], x.dtype) for x, m in zip(leaves, led, strict=True) if m]
     shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves((point, dS, own)))
     key = (jax.tree.structure((system, integrator, point, dS)), patterns, shapes, led, width)
-    if key in _kernels:
+    with _making:
+        if key not in _kernels:
+            _kernels[key] = _make(rest, treedef, integrator, point, dS, patterns, own, led, width)
         return _kernels[key]
+
+
+def _make(rest, treedef, integrator: Integrator, point: Point, dS: Increment, patterns, own, led, width: int) -> Kernel:
+    """Write and compile the step of one member, in groups of `width`."""
     fast = integrator.for_lanes()
 
     def step(shared: list, own: list, point: Point, n: Array, dS: Increment) -> tuple[Point, Record, Array]:
@@ -86,8 +94,7 @@ def kernel_for(
     native = native_loop(step, [*patterns, scalar, scalar], own, point, dS, width, OPERATIONS)
     words = jax.tree.leaves(point)
     layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)
-    _kernels[key] = Kernel(native, jax.tree.structure(point), *layout)
-    return _kernels[key]
+    return Kernel(native, jax.tree.structure(point), *layout)
 
 
 def _words(x: Any, lead: tuple[int, int]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """The path for native code: increments of many members and steps, drawn by native code where the driver allows it."""
 
+import threading
 from collections.abc import Hashable
 from functools import partial
 
@@ -16,6 +17,7 @@ _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory
 
 _shapes: dict[Hashable, Increment] = {}
 _loops: dict[Hashable, NativeLoop | None] = {}
+_making = threading.Lock()
 
 
 def shapes_of_block(window: Window) -> Increment:
@@ -63,21 +65,26 @@ class Source:
 def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
     """Native code for pairs of steps; None if the driver has none."""
     key = (*_key(window), columns, width, side)
-    if key not in _loops:
-        leaves, treedef = jax.tree.flatten(window)
+    with _making:
+        if key not in _loops:
+            _loops[key] = _make(window, columns, width, side)
+        return _loops[key]
 
-        def step(shared: list, own: list, state: None, n: Array, path: None) -> tuple[None, Array, Array]:
-            member, lane = own
-            pair = jax.tree.unflatten(treedef, shared).pair(member, n * side + lane)
-            return None, jnp.stack(_columns(pair, 2, columns), axis=1), jnp.ones((), bool)
 
-        shared = [(x.shape, str(x.dtype), (None,) * x.size) for x in leaves]
-        integer = jax.ShapeDtypeStruct((), jnp.int64)
-        try:
-            _loops[key] = native_loop(step, shared, [integer, integer], None, None, width)
-        except NotImplementedError:
-            _loops[key] = None
-    return _loops[key]
+def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
+    leaves, treedef = jax.tree.flatten(window)
+
+    def step(shared: list, own: list, state: None, n: Array, path: None) -> tuple[None, Array, Array]:
+        member, lane = own
+        pair = jax.tree.unflatten(treedef, shared).pair(member, n * side + lane)
+        return None, jnp.stack(_columns(pair, 2, columns), axis=1), jnp.ones((), bool)
+
+    shared = [(x.shape, str(x.dtype), (None,) * x.size) for x in leaves]
+    integer = jax.ShapeDtypeStruct((), jnp.int64)
+    try:
+        return native_loop(step, shared, [integer, integer], None, None, width)
+    except NotImplementedError:
+        return None
 
 
 @partial(jax.jit, static_argnums=(3, 4))

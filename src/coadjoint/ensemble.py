@@ -90,7 +90,7 @@ def ensemble(
 
     - `mu0`: one state for all, or a stack with a leading axis of members.
     - `params`: replaces the system's params; a leaf may have a leading axis of members.
-    - `reduce`: a reducer such as `Mean()` or `Covariance()`: only statistics are kept, as `reduced`.
+    - `reduce`: a reducer such as `Mean()`, `Covariance()` or `Quantiles(...)`: only statistics are kept, as `reduced`.
     - A given path (`Increments`) drives all members alike.
     - The rest is as in `solve`.
 

@@ -14,7 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
+
+from . import _checks
 
 
 class Reducer(Protocol):
@@ -111,3 +114,76 @@ class Covariance(eqx.Module):
     def result(self, acc: _Moments) -> dict[str, Array]:
         """Mean and unbiased covariance."""
         return {"mean": acc.mean, "covariance": acc.m2 / jnp.maximum(acc.n - 1.0, 1.0)}
+
+
+class Quantiles(eqx.Module):
+    """Quantiles of every saved entry, from a histogram: `{"quantiles", "outside"}`.
+
+    - `q`: the probabilities; `quantiles` leads with an axis for them.
+    - `low`, `high`: where the histogram begins and ends, for all entries or one by one (an array of their shape).
+    - `bins`: how many bins; a quantile is right to within one bin, (high − low)/bins.
+
+    `outside` is the share of members outside of the histogram, which count as −∞ below and +∞ above; what is not a
+    number counts as above.
+    """
+
+    q: tuple[float, ...] = eqx.field(static=True)
+    low: Float[Array, "..."]
+    high: Float[Array, "..."]
+    bins: int = eqx.field(static=True)
+
+    def __init__(self, q: Any = (0.05, 0.5, 0.95), *, low: Any, high: Any, bins: int = 1000):
+        self.q = tuple(float(p) for p in np.atleast_1d(q))
+        if not all(0.0 <= p <= 1.0 for p in self.q):
+            raise ValueError(f"q must be probabilities between 0 and 1, not {q!r}.")
+        self.low, self.high = jnp.asarray(low, float), jnp.asarray(high, float)
+        if not np.all(np.isfinite(self.low) & np.isfinite(self.high) & (np.asarray(self.low) < np.asarray(self.high))):
+            raise ValueError(f"low must be below high, both finite, not low = {low!r} and high = {high!r}.")
+        self.bins = _checks.count("bins", bins)
+
+    def init(self, x: PyTree) -> PyTree:
+        """Empty histograms: below, the bins, above."""
+        return jax.tree.map(lambda a: jnp.zeros((*a.shape, self.bins + 2)), x)
+
+    def update(self, acc: PyTree, x: PyTree, weight: Float[Array, " members"]) -> PyTree:
+        """Count the members of a tile."""
+
+        def count(histogram: Array, a: Array) -> Array:
+            if jnp.iscomplexobj(a):
+                raise TypeError("Quantiles are of real numbers: give save= a function that returns such.")
+            place = jnp.floor((a - self.low) * (self.bins / (self.high - self.low)))
+            place = jnp.where(a == self.high, self.bins - 1, place)
+            place = jnp.where(jnp.isnan(place), self.bins, jnp.clip(place, -1, self.bins)).astype(int) + 1
+            flat, place = histogram.reshape(-1, self.bins + 2), place.reshape(a.shape[0], -1)
+            counted = flat.at[jnp.arange(len(flat)), place].add(jnp.broadcast_to(weight[:, None], place.shape))
+            return counted.reshape(histogram.shape)
+
+        return jax.tree.map(count, acc, x)
+
+    def merge(self, acc: PyTree, other: PyTree) -> PyTree:
+        """Sums of counts."""
+        return jax.tree.map(jnp.add, acc, other)
+
+    def result(self, acc: PyTree) -> dict[str, PyTree]:
+        """Where the share q of the members lies below, interpolated within its bin."""
+
+        def quantiles(histogram: Array) -> Array:
+            total = jnp.cumsum(histogram, axis=-1)
+
+            def one(p: Array) -> Array:
+                target = p * total[..., -1:]
+                k = jnp.argmax(
+                    (total >= target) & (histogram > 0), axis=-1, keepdims=True
+                )  # the bin where it is reached
+                here, before = (jnp.take_along_axis(a, k, -1) for a in (histogram, total - histogram))
+                share = jnp.squeeze((target - before) / jnp.maximum(here, 1.0), -1)
+                k = jnp.squeeze(k, -1)
+                value = self.low + (k - 1 + share) * ((self.high - self.low) / self.bins)
+                return jnp.where(k == 0, -jnp.inf, jnp.where(k > self.bins, jnp.inf, value))
+
+            return jax.vmap(one)(jnp.asarray(self.q))
+
+        def outside(histogram: Array) -> Array:
+            return (histogram[..., 0] + histogram[..., -1]) / jnp.maximum(jnp.sum(histogram, axis=-1), 1.0)
+
+        return {"quantiles": jax.tree.map(quantiles, acc), "outside": jax.tree.map(outside, acc)}

@@ -233,8 +233,8 @@ def reduce_by_hand(reducer, tiles):
     """A reducer on tiles of members, merged from left to right."""
     total = None
     for x in tiles:
-        acc = jax.jit(reducer.update)(reducer.init(x[0]), x, jnp.ones(len(x)))
-        total = acc if total is None else jax.jit(reducer.merge)(total, acc)
+        acc = eqx.filter_jit(reducer.update)(reducer.init(x[0]), x, jnp.ones(len(x)))
+        total = acc if total is None else eqx.filter_jit(reducer.merge)(total, acc)
     return reducer.result(total)
 
 
@@ -265,10 +265,46 @@ def test_reducers_of_complex_values():
 def test_padding_has_no_weight():
     x = np.arange(12.0).reshape(4, 3)
     weight = jnp.array([1.0, 1.0, 0.0, 0.0])
-    for reducer in cj.Mean(), cj.Covariance():
-        padded = reducer.result(jax.jit(reducer.update)(reducer.init(x[0]), x, weight))
+    for reducer in cj.Mean(), cj.Covariance(), cj.Quantiles(low=0.0, high=12.0):
+        padded = reducer.result(eqx.filter_jit(reducer.update)(reducer.init(x[0]), x, weight))
         alone = reduce_by_hand(reducer, [x[:2]])
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-15), padded, alone)
+
+
+def test_quantiles():
+    """Right to within a bin, for each entry; merging changes nothing; what is outside is counted."""
+    x = np.random.default_rng(0).standard_normal((1000, 2)) * np.array([1.0, 0.1])
+    q, low, high = (0.0, 0.01, 0.25, 0.5, 0.975, 1.0), np.array([-5.0, -0.5]), np.array([5.0, 0.5])
+    reducer = cj.Quantiles(q, low=low, high=high, bins=500)
+    got = reduce_by_hand(reducer, np.split(x, [3, 700]))
+    assert got["quantiles"].shape == (6, 2) and np.all(got["outside"] == 0)
+    assert np.all(np.abs(got["quantiles"] - np.quantile(x, q, axis=0, method="inverted_cdf")) < (high - low) / 500)
+    jax.tree.map(np.testing.assert_array_equal, got, reduce_by_hand(reducer, [x]))
+    x[:100, 0], x[0, 1] = -7.0, np.nan
+    got = reduce_by_hand(reducer, [x])
+    assert got["outside"].tolist() == [0.1, 0.001]
+    assert np.all(got["quantiles"][:2, 0] == -np.inf) and got["quantiles"][-1, 1] == np.inf
+    assert np.all(np.isfinite(got["quantiles"][2:5]))
+
+
+def test_quantiles_of_an_ensemble(ens, small_tiles):
+    got = ensemble(reduce=cj.Quantiles(0.5, low=-2.0, high=2.0, bins=4000)).reduced["quantiles"]
+    assert got.shape == (ens.mu.shape[1], 1, ens.mu.shape[2])
+    assert np.all(np.abs(got[:, 0] - np.quantile(ens.mu, 0.5, axis=0, method="inverted_cdf")) < 0.001)
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"q": 1.5}, "q must be probabilities between 0 and 1"),
+        ({"low": 2.0}, "low must be below high"),
+        ({"high": np.inf}, "low must be below high, both finite"),
+        ({"bins": 0}, "bins must be"),
+    ],
+)
+def test_quantiles_of_bad_input(bad, message):
+    with pytest.raises(ValueError, match=message):
+        cj.Quantiles(**{"low": 0.0, "high": 1.0} | bad)
 
 
 class Largest(eqx.Module):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint import program
+from coadjoint import chunk, program
 from coadjoint._lanes import likely, native_loop, pattern
 from coadjoint._native import Unsuited
 from coadjoint.drivers_lanes import Source
@@ -168,6 +168,20 @@ def test_solve_and_ensemble_agree_with_the_plain_path(name, monkeypatch):
         assert (a.stats.path, b.stats.path) == ("lanes", "plain")
         assert b.stats.unsolved == 0 and a.stats.unsolved == 0
         np.testing.assert_allclose(a.mu, b.mu, atol=1e-11 if dt > 1 else 1e-13)
+
+
+def test_no_bit_depends_on_the_chunks_where_lanes_fail(monkeypatch):
+    """Which program takes a step does not either."""
+    system, mu0, dt = CASES["steps too large for the chord"]()
+    run = {"t1": 80 * dt, "dt": dt, "key": 4}
+    one = lambda: (cj.solve(system, mu0, **run).mu, cj.ensemble(system, mu0, members=9, **run).mu)
+    whole = one()
+    assert cj.solve(system, mu0, **run).stats.path == "lanes"
+    for size in (1, 7, 33):
+        monkeypatch.setattr(chunk, "_FIRST_CHUNK", size)
+        monkeypatch.setattr(chunk, "_LARGEST_CHUNK", size)
+        for a, b in zip(one(), whole, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_large_or_complex_algebras_take_the_plain_path():

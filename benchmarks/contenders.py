@@ -2,9 +2,9 @@
 
 dπ = (π×ω + χ×γ) dt + π×α ∘ dW,  dγ = γ×ω dt + γ×α ∘ dW,  ω = I⁻¹π, one trajectory or an ensemble.
 
-Every contender has `one(mu0, dW, dt)`, the end of the trajectory along given increments, and `many(mu0, members, steps,
-dt)`, the ends of an ensemble with random numbers of its own. C and numba use TMK; diffrax and torchsde their fastest
-fixed-step Stratonovich method, none of which keeps a Casimir.
+Every contender has `one(mu0, dW, dt)`, the end of the trajectory along given increments; `many(mu0, members, steps,
+dt)`, the ends of an ensemble with random numbers of its own; and, but for C, `random(mu0, steps, dt)`, the same for one. C and
+numba use TMK; diffrax and torchsde their fastest fixed-step Stratonovich method, none of which keeps a Casimir.
 """
 
 import ctypes
@@ -110,13 +110,20 @@ class Numba:
 
         self.one, self.many = one, many
 
+    def random(self, mu0: np.ndarray, steps: int, dt: float) -> np.ndarray:
+        """One trajectory, random numbers included."""
+        return self.many(mu0, 1, steps, dt)[0]
+
 
 class Diffrax:
-    """`diffeqsolve` with its Stratonovich Heun method (the fastest of its applicable solvers here)."""
+    """`diffeqsolve` with its Stratonovich Heun method, the fastest of its applicable solvers here.
 
-    name = "diffrax"
+    With the settings of its documentation (a virtual Brownian tree, the adjoint it uses by default), or with those that
+    are fastest (increments that are not remembered, no adjoint).
+    """
 
-    def __init__(self):
+    def __init__(self, fastest: bool = True):
+        self.name = "diffrax" if fastest else "diffrax, as documented"
         import diffrax
         import jax
         import jax.numpy as jnp
@@ -155,7 +162,7 @@ class Diffrax:
                 dt0=dt,
                 y0=mu0,
                 saveat=diffrax.SaveAt(t1=True),
-                adjoint=diffrax.DirectAdjoint(),
+                adjoint=diffrax.DirectAdjoint() if fastest else diffrax.RecursiveCheckpointAdjoint(),
                 max_steps=steps + 8,
             ).ys[0]
 
@@ -166,10 +173,13 @@ class Diffrax:
 
         def many(mu0, keys, dt, steps):
             def member(key):
-                path = diffrax.UnsafeBrownianPath(shape=(), key=key, levy_area=diffrax.BrownianIncrement)
+                if fastest:
+                    path = diffrax.UnsafeBrownianPath(shape=(), key=key, levy_area=diffrax.BrownianIncrement)
+                else:
+                    path = diffrax.VirtualBrownianTree(0.0, steps * dt, tol=dt / 2, shape=(), key=key)
                 return run(mu0, path, steps * dt, dt, steps)
 
-            return jax.vmap(member)(keys)
+            return jax.vmap(member)(keys) if keys.ndim else member(keys)
 
         self._one = one
         self._many = jax.jit(many, static_argnums=3)
@@ -179,6 +189,10 @@ class Diffrax:
         """One trajectory."""
         W = np.concatenate([[0.0], np.cumsum(dW)])
         return np.asarray(self._one(self._jnp.asarray(mu0), self._jnp.asarray(W), dt))
+
+    def random(self, mu0: np.ndarray, steps: int, dt: float) -> np.ndarray:
+        """One trajectory, random numbers included."""
+        return np.asarray(self._many(self._jnp.asarray(mu0), self._keys(1)[0], dt, steps))
 
     def many(self, mu0: np.ndarray, members: int, steps: int, dt: float) -> np.ndarray:
         """An ensemble."""
@@ -243,6 +257,10 @@ class Torchsde:
         """An ensemble."""
         bm = self._sde.BrownianInterval(0.0, steps * dt, size=(members, 1), dtype=self._torch.float64, entropy=1, dt=dt)
         return self._run(np.tile(mu0, (members, 1)), steps, dt, bm)
+
+    def random(self, mu0: np.ndarray, steps: int, dt: float) -> np.ndarray:
+        """One trajectory, random numbers included."""
+        return self.many(mu0, 1, steps, dt)[0]
 
     def _run(self, y0: np.ndarray, steps: int, dt: float, bm) -> np.ndarray:
         torch = self._torch

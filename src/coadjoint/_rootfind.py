@@ -43,9 +43,10 @@ class _State(NamedTuple):
 
     def error(self) -> Float[Array, ""]:
         """What is left to correct, scaled by x: the last correction times the rate at which corrections fall."""
-        rate2 = jnp.minimum(self.step2 / jnp.where(self.before2 > 0, self.before2, jnp.inf), 1.0)
-        rate2 = jnp.where((self.before2 > 0) & (rate2 < _FAST), rate2, 1.0)
-        return jnp.where(self.step2 > 0, jnp.sqrt(rate2 * self.step2 / jnp.where(self.size2 > 0, self.size2, 1.0)), 0.0)
+        fast = self.step2 < _FAST * self.before2
+        left2 = jnp.where(fast, self.step2 * self.step2, self.step2)
+        scale2 = jnp.where(fast, self.before2 * self.size2, self.size2)
+        return jnp.where(self.step2 > 0, jnp.sqrt(left2 / jnp.where(scale2 > 0, scale2, 1.0)), 0.0)
 
 
 def explicit_info(x: Array) -> Info:

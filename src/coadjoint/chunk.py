@@ -166,11 +166,6 @@ def advance(
     return Stretch(point, jnp.maximum(n0, n1), buffer)
 
 
-def window_blocks(n_noise: int) -> int:
-    """How many blocks of a given path a chunk holds."""
-    return max(1, min(8192, 2**18 // (BLOCK * max(n_noise, 1))))
-
-
 def pieces(steps: int, save_every: int, slots: int, largest: int) -> Iterator[tuple[int, int]]:
     """Cut a run into chunks [n₀, n₁) that fit the slots and take about half a second each.
 
@@ -187,7 +182,7 @@ def pieces(steps: int, save_every: int, slots: int, largest: int) -> Iterator[tu
         if warm and seconds > 2 * _CHUNK_SECONDS:
             size = max(size // 2, 1)
         elif seconds < _CHUNK_SECONDS / 4:
-            size = min(4 * size, _LARGEST_CHUNK)
+            size = min(int(size * min(_CHUNK_SECONDS / 2 / seconds, 64)), _LARGEST_CHUNK)
         warm = True
         n0 = n1
 

@@ -167,8 +167,14 @@ def advance_lanes(
 def _merge(kernel: Kernel, save, raw: np.ndarray, slots: Record, first: np.ndarray, last: np.ndarray, batch) -> Record:
     """The slots with what the kernel saved: those from `first` up to `last` of each group."""
     shapes = jax.tree.leaves(kernel.native.saved)
-    lead = (raw.shape[0], raw.shape[1], raw.shape[3]) if batch else (raw.shape[1],)
-    flat = _arrays(raw, [s.shape for s in shapes], [s.dtype for s in shapes], lead)
+    groups, count, _, width = raw.shape
+    used = int(last.max())
+    lead = (groups, used, width) if batch else (used,)
+    filled = _arrays(raw[:, :used], [s.shape for s in shapes], [s.dtype for s in shapes], lead)
+    lead = (groups, count, width) if batch else (count,)
+    flat = [np.empty((*lead, *s.shape), s.dtype) for s in shapes]
+    for a, x in zip(flat, filled, strict=True):
+        a[(slice(None), slice(used)) if batch else slice(used)] = x
     record = jax.tree.unflatten(jax.tree.structure(kernel.native.saved), flat)
     if save is not None:
         record = record._replace(values=_saved(save, record.values, len(lead)))

@@ -110,6 +110,10 @@ class Driver(eqx.Module):
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> Window:
         """The window on blocks first … first + blocks − 1."""
 
+    def blocks(self, n_noise: int) -> int:
+        """How many blocks a window should hold."""
+        return max(1, min(1024, 2**18 // (BLOCK * max(n_noise, 1))))
+
 
 class Brownian(Driver):
     """Independent Brownian motions from a key.
@@ -168,6 +172,10 @@ class Brownian(Driver):
         raise ValueError(
             f"dt = {dt} does not fit grid = {self.grid}: dt must be a whole multiple of the grid, or grid/2, grid/4, …"
         )
+
+    def blocks(self, n_noise: int) -> int:
+        """As many as one likes."""
+        return 2**30
 
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "BrownianWindow":
         """The window; it needs no data, so it is the same for all blocks."""

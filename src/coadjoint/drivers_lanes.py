@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from ._lanes import NativeLoop, native_loop
 from .drivers import BLOCK, Increment, Window
 
-_NUMBERS = 2**15  # that are drawn at a time: they stay in the second-level cache
+_NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
 _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory
 
 _shapes: dict[Hashable, Increment] = {}

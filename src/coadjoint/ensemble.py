@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from . import _checks
-from .chunk import Record, Tally, pieces, record, scan_run, slots_for, solved, start, window_blocks
+from .chunk import Record, Tally, pieces, record, scan_run, slots_for, solved, start
 from .drivers import BLOCK, Driver
 from .integrators.base import Integrator
 from .integrators.tmk import TMK
@@ -137,7 +137,7 @@ def _ensemble(
             keep = _Statistics(reduce, first, members) if reduce is not None else _Members(values, first, members)
             return _run_tile(program, path, run, inputs, device, keep, bar)
 
-        for tally, series in in_order(one_tile, firsts, workers=max(len(devices), os.cpu_count() or 1)):
+        for tally, series in in_order(one_tile, firsts, workers=max(len(devices), _cores())):
             tallies.append(tally)
             if reduce is not None:
                 tree.push(series)
@@ -156,6 +156,11 @@ def _ensemble(
     if throw and stats.unsolved:
         raise UnsolvedStepError(unsolved_message(stats, run, computed), result)
     return result
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _energies(system: System, params: PyTree, axes: PyTree, mu: Any) -> Any:
@@ -217,7 +222,7 @@ def _run_tile(
     points, first = program.start(tile)
     groups, width = tile.member.shape
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), first)
-    slots, blocks = slots_for(one, groups * width), window_blocks(run.system.n_noise)
+    slots, blocks = slots_for(one, groups * width), run.driver.blocks(run.system.n_noise)
     keep.add(0, jax.tree.map(lambda x: x[:, None], first), 1)
     stretch = jax.device_put(program.open(tile, points, first, slots), device)
     done = 0

@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from . import _checks
 from ._intern import Function, intern
-from .chunk import Clock, Tally, pieces, scan_one, slots_for, solved, window_blocks
+from .chunk import Clock, Tally, pieces, scan_one, slots_for, solved
 from .drivers import BLOCK, Brownian, Driver, Increments, Needs, Window
 from .integrators.base import Integrator
 from .integrators.tmk import TMK
@@ -65,7 +65,7 @@ def _solve(
     system, integrator = run.system, run.integrator
     program = Program(system, integrator, save_fn, group)
     point, first = program.start(mu0)
-    slots, blocks = slots_for(first), window_blocks(system.n_noise)
+    slots, blocks = slots_for(first), run.driver.blocks(system.n_noise)
     stretch = program.open(point, first, slots)
     values = jax.tree.map(lambda x: np.empty((run.n_saved, *x.shape), x.dtype), first)
     _store(values, 0, jax.tree.map(lambda x: np.asarray(x)[None], first))

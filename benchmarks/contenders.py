@@ -3,8 +3,8 @@
 dπ = (π×ω + χ×γ) dt + π×α ∘ dW,  dγ = γ×ω dt + γ×α ∘ dW,  ω = I⁻¹π, one trajectory or an ensemble.
 
 Every contender has `one(mu0, dW, dt)`, the end of the trajectory along given increments; `many(mu0, members, steps,
-dt)`, the ends of an ensemble with random numbers of its own; and, but for C, `random(mu0, steps, dt)`, the same for one. C and
-numba use TMK; diffrax and torchsde their fastest fixed-step Stratonovich method, none of which keeps a Casimir.
+dt)`, the ends of an ensemble with its own random numbers; and, but for C, `random(mu0, steps, dt)`, the same of one.
+C and numba use TMK; diffrax and torchsde their fastest fixed-step Stratonovich method, none of which keeps a Casimir.
 """
 
 import ctypes

@@ -11,12 +11,12 @@ from .tools import INERTIAS, INTEGRATORS, SU3_EXACT, casimir_errors, growth, qua
 
 FIGURE = 5e-15  # of the issue, for Casimirs that are 1 at the start
 ENERGY_FIGURE = 2e-14
-LOSES = [name for name, cls in INTEGRATORS.items() if not cls.claims.casimirs]
+LOSES = [name for name, i in INTEGRATORS.items() if not i.claims.casimirs]
 
 
 def slow_but(*fast, keep):
     """The names of the integrators for which `keep` holds, slow but for some."""
-    names = [n for n, cls in INTEGRATORS.items() if keep(cls.claims)]
+    names = [n for n, i in INTEGRATORS.items() if keep(i.claims)]
     return [n if n in fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
@@ -30,7 +30,7 @@ def paper_run(inertia, integrator=cj.TMK(), alpha=(0.01, 0.02, 0.03), key=0, **k
 @pytest.mark.parametrize("name", slow_but("TMK", "HeunMK", "EulerMaruyamaMK", keep=lambda claims: claims.casimirs))
 def test_heavy_top(name, inertia):
     """T = 100, dt = 0.01, every step saved: both Casimirs within 5e-15, for every integrator that claims it."""
-    sol = paper_run(inertia, INTEGRATORS[name]())
+    sol = paper_run(inertia, INTEGRATORS[name])
     assert sol.mu.shape == (10_001, 6) and sol.stats.unsolved == 0
     np.testing.assert_allclose(sol.casimirs()[0], 1.0, rtol=0, atol=3e-16)
     assert worst(casimir_errors(sol)) <= FIGURE
@@ -76,16 +76,16 @@ def test_direct_midpoint_keeps_quadratic_casimirs(inertia):
 @pytest.mark.parametrize("name", ["Trapezoidal", "Heun"])
 def test_direct_methods_lose_casimirs(name, inertia):
     """Each of the two Casimirs is lost by more than 1e-6."""
-    errors = np.abs(casimir_errors(paper_run(inertia, INTEGRATORS[name]()))).max(axis=0)
+    errors = np.abs(casimir_errors(paper_run(inertia, INTEGRATORS[name]))).max(axis=0)
     assert errors.min() > 1e-6
 
 
 @pytest.mark.parametrize("name", LOSES)
 def test_no_claim_no_casimir(name):
     """Who makes no claim loses some Casimir: one of the heavy top's, or the cubic one of su(3)."""
-    lost = worst(casimir_errors(paper_run((4, 2, 1), INTEGRATORS[name]())))
+    lost = worst(casimir_errors(paper_run((4, 2, 1), INTEGRATORS[name])))
     if lost < 1e-6:
-        lost = worst(casimir_errors(run_su3(100, INTEGRATORS[name](), dt=0.1), su3_casimirs))
+        lost = worst(casimir_errors(run_su3(100, INTEGRATORS[name], dt=0.1), su3_casimirs))
     assert lost > 1e-6
 
 
@@ -96,7 +96,7 @@ def test_no_claim_no_casimir(name):
 @pytest.mark.parametrize("name", slow_but("TMK", "HeunMK", "ImplicitMidpoint", keep=lambda claims: True))
 def test_energy_without_noise(name, inertia):
     """T = 100, dt = 0.01: a quadratic energy within 2e-14 for those who claim it, and lost by the others."""
-    energy = paper_run(inertia, INTEGRATORS[name](), alpha=None).energy()
+    energy = paper_run(inertia, INTEGRATORS[name], alpha=None).energy()
     if INTEGRATORS[name].claims.energy:
         assert worst(energy - energy[0]) <= ENERGY_FIGURE
     else:
@@ -107,7 +107,7 @@ def test_energy_without_noise(name, inertia):
 def test_energy_claim_says_which_hamiltonians(name):
     """A quartic energy is kept by those who claim "any", and by no others."""
     system, mu0 = quartic_body()
-    energy = cj.solve(system, mu0, t1=100.0, dt=0.1, integrator=INTEGRATORS[name]()).energy()
+    energy = cj.solve(system, mu0, t1=100.0, dt=0.1, integrator=INTEGRATORS[name]).energy()
     assert (worst(energy - energy[0]) <= ENERGY_FIGURE) == (INTEGRATORS[name].claims.energy == "any")
 
 

@@ -26,7 +26,7 @@ def step(integrator, states, direction=1.0):
 @pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in INTEGRATORS])
 def test_claims_of_one_step(name):
     """Each claim holds exactly where it is made."""
-    integrator, claims = INTEGRATORS[name](), INTEGRATORS[name].claims
+    integrator, claims = INTEGRATORS[name], INTEGRATORS[name].claims
     forward = step(integrator, STATES)
     moved = forward.mu[:, -1]
     assert (forward.stats.iterations == 0) == claims.explicit

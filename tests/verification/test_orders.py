@@ -17,7 +17,7 @@ import coadjoint as cj
 from .tools import INTEGRATORS, fitted_order, measured_order, quartic_body
 
 SIDES = ["left", "right"]
-INCREMENTS_ONLY = {name: cls for name, cls in INTEGRATORS.items() if cls.claims.strong == 0.5}
+INCREMENTS_ONLY = {name: i for name, i in INTEGRATORS.items() if i.claims.strong == 0.5}
 
 
 # ------------------------------------------------------------------------------------------ deterministic
@@ -40,12 +40,13 @@ def test_deterministic_order(name, side):
     system, mu0 = quartic_body(side)
     exact = exact_end(system, mu0, 4.0)
     assert np.linalg.norm(exact - mu0) > 0.5
-    dts = 2.0 ** -np.arange(3, 8)
-    ends = [cj.solve(system, mu0, t1=4.0, dt=dt, integrator=INTEGRATORS[name]()).mu[-1] for dt in dts]
+    claim = INTEGRATORS[name].claims.order
+    dts = 2.0 ** -np.arange(3, 8) if claim <= 2 else 2.0 ** -np.arange(1, 6)
+    ends = [cj.solve(system, mu0, t1=4.0, dt=dt, integrator=INTEGRATORS[name]).mu[-1] for dt in dts]
     errors = np.linalg.norm(np.array(ends) - exact, axis=1)
-    assert errors.min() > 1e-9  # far from round-off
+    assert errors.min() > (1e-9 if claim <= 2 else 1e-11)  # far from round-off
     order, spread = fitted_order(dts, errors)
-    assert abs(order - INTEGRATORS[name].claims.order) < 0.1 and spread < 0.05
+    assert abs(order - claim) < 0.1 and spread < 0.05
 
 
 # ------------------------------------------------------------------------------------------------- strong
@@ -108,7 +109,7 @@ def test_strong_order(name, noise):
     """One SALT noise and two commuting ones: 1.0; three that do not commute: 0.5."""
     claims = INTEGRATORS[name].claims
     assert (claims.strong_commuting, claims.strong) == (1.0, 0.5)
-    errors = strong_errors(top, "left", noise, FAST, INTEGRATORS[name]())
+    errors = strong_errors(top, "left", noise, FAST, INTEGRATORS[name])
     assert_order(errors, claims.strong if noise == "three" else claims.strong_commuting)
 
 
@@ -119,7 +120,7 @@ def test_strong_order(name, noise):
 def test_strong_order_of_all(name, side, noise):
     """The same for every method that knows the increments of the path only, left and right, with more paths."""
     claims = INTEGRATORS[name].claims
-    errors = strong_errors(top, side, noise, SLOW, INTEGRATORS[name]())
+    errors = strong_errors(top, side, noise, SLOW, INTEGRATORS[name])
     assert_order(errors, claims.strong if noise == "three" else claims.strong_commuting)
 
 
@@ -128,7 +129,7 @@ def test_strong_order_of_all(name, side, noise):
 @pytest.mark.parametrize("name", INCREMENTS_ONLY)
 def test_strong_order_nonlinear_noise(name, side):
     """One nonlinear noise: the order for one noise. (In every run for four of them, and why the median: exact_laws.)"""
-    errors = strong_errors(nonlinear_body, side, None, SLOW, INTEGRATORS[name](), cj.HeunMK())
+    errors = strong_errors(nonlinear_body, side, None, SLOW, INTEGRATORS[name], cj.HeunMK())
     assert_order(errors, INTEGRATORS[name].claims.strong_commuting, np.median)
 
 

@@ -12,7 +12,7 @@ from coadjoint.drivers import Increment
 from .tools import INTEGRATORS, slope
 
 # Every integrator that claims a strong order; a new one is measured without anyone having to add it here.
-STOCHASTIC = {name: cls for name, cls in INTEGRATORS.items() if cls.claims.strong}
+STOCHASTIC = {name: i for name, i in INTEGRATORS.items() if i.claims.strong}
 FAMILY = {name: STOCHASTIC[name] for name in ("TMK", "TMKLevy", "TMK15")}
 
 E = np.array([0.3, -0.5, 0.8]) / np.linalg.norm([0.3, -0.5, 0.8])
@@ -50,12 +50,11 @@ def assert_orders(study, claimed):
 
 def claims(integrators, system):
     kind = "strong_commuting" if system.commuting else "strong"
-    return {name: getattr(cls.claims, kind) for name, cls in integrators.items()}
+    return {name: getattr(i.claims, kind) for name, i in integrators.items()}
 
 
 def measure(system, mu0, integrators, dts, paths):
-    made = {name: cls() for name, cls in integrators.items()}
-    return cj.convergence(system, mu0, made, dts, paths, key=3, t1=1.0)
+    return cj.convergence(system, mu0, integrators, dts, paths, key=3, t1=1.0)
 
 
 def test_three_noises():
@@ -89,7 +88,7 @@ def test_nonlinear_noises():
     """Two nonlinear noises: TMK ½, TMK-Lévy 1, thanks to all of its term: the bracket alone stays at ½."""
     noise = [lambda m: 0.6 * m[0] * m[1] + 0.5 * m[5], lambda m: 0.5 * m[2] ** 2 - 0.6 * m[0]]
     system = cj.System(cj.SE3(), quadratic, noise)
-    study = measure(system, MU0, {"TMK": cj.TMK, "TMKLevy": cj.TMKLevy}, 2.0 ** -np.arange(5, 10), 256)
+    study = measure(system, MU0, {"TMK": cj.TMK(), "TMKLevy": cj.TMKLevy()}, 2.0 ** -np.arange(5, 10), 256)
     assert_orders(study, {"TMK": 0.5, "TMKLevy": 1.0})
 
 

@@ -1,7 +1,5 @@
 """What the verification tests share: the integrators, the paper's heavy top, fits."""
 
-import inspect
-
 import jax.numpy as jnp
 import numpy as np
 from algebras import CUBIC, LAMBDA, matrix_constants
@@ -11,11 +9,7 @@ import coadjoint as cj
 INERTIAS = [(4, 4, 1), (4, 2, 1)]  # the paper's
 
 # Every integrator of the library, by name: a new one is verified without anyone having to add it here.
-INTEGRATORS = {
-    name: cls
-    for name, cls in vars(cj).items()
-    if inspect.isclass(cls) and isinstance(getattr(cls, "claims", None), cj.Claims)
-}
+INTEGRATORS = cj.integrators.ALL
 
 
 def quartic_body(side="left"):

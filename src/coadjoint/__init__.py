@@ -36,6 +36,8 @@ from .integrators import Heun as Heun
 from .integrators import HeunMK as HeunMK
 from .integrators import ImplicitMidpoint as ImplicitMidpoint
 from .integrators import Integrator as Integrator
+from .integrators import IsospectralMidpoint as IsospectralMidpoint
+from .integrators import LieMidpoint as LieMidpoint
 from .integrators import Tableau as Tableau
 from .integrators import Tau as Tau
 from .integrators import TMKLevy as TMKLevy

@@ -319,7 +319,7 @@ def duals(a, s, z, m):
     return (a.dexp_star(s, m), d.dexp_star(s, m)), (a.dexp(s, z) @ m, a.dexp_star(s, m) @ z)
 
 
-@every_algebra
+@pytest.mark.parametrize("name", ["SO3", "SE3", "SU(3)", "so(4)", pytest.param("SO3 × SU(2)²", marks=pytest.mark.slow)])
 @given(data=st.data())
 @few
 def test_dexp_star(name, data):
@@ -348,7 +348,9 @@ def cayley(a, s, z, m):
     }
 
 
-with_cayley = pytest.mark.parametrize("name", ["SO3", "SE3", "SU(3)", "SO3 × SU(2)²"])
+with_cayley = pytest.mark.parametrize(
+    "name", ["SO3", "SE3", "SU(3)", pytest.param("SO3 × SU(2)²", marks=pytest.mark.slow)]
+)
 
 
 @with_cayley

@@ -8,6 +8,8 @@ from .direct import Heun as Heun
 from .direct import ImplicitMidpoint as ImplicitMidpoint
 from .direct import Trapezoidal as Trapezoidal
 from .levy import TMKLevy as TMKLevy
+from .midpoint import IsospectralMidpoint as IsospectralMidpoint
+from .midpoint import LieMidpoint as LieMidpoint
 from .munthe_kaas import EulerMaruyamaMK as EulerMaruyamaMK
 from .munthe_kaas import HeunMK as HeunMK
 from .rkmk import RKMK as RKMK
@@ -28,6 +30,8 @@ ALL: dict[str, Integrator] = {
     "HeunMK": HeunMK(),
     "EulerMaruyamaMK": EulerMaruyamaMK(),
     **{f'RKMK("{name}")': RKMK(name) for name in TABLEAUX},
+    "LieMidpoint": LieMidpoint(),
+    "IsospectralMidpoint": IsospectralMidpoint(),
     "ImplicitMidpoint": ImplicitMidpoint(),
     "Trapezoidal": Trapezoidal(),
     "Heun": Heun(),

@@ -30,6 +30,7 @@ from .integrators import TMK15 as TMK15
 from .integrators import Adaptive as Adaptive
 from .integrators import Cayley as Cayley
 from .integrators import Claims as Claims
+from .integrators import DiscreteGradient as DiscreteGradient
 from .integrators import EulerMaruyamaMK as EulerMaruyamaMK
 from .integrators import Exp as Exp
 from .integrators import Heun as Heun

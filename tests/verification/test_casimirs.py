@@ -100,15 +100,15 @@ def test_energy_without_noise(name, inertia):
     if INTEGRATORS[name].claims.energy:
         assert worst(energy - energy[0]) <= ENERGY_FIGURE
     else:
-        assert worst(energy - energy[0]) > 1e-7
+        assert worst(energy - energy[0]) > 1e-11  # methods of order 4 come close
 
 
 @pytest.mark.parametrize("name", slow_but("TMK", "ImplicitMidpoint", keep=lambda claims: claims.energy))
 def test_energy_claim_says_which_hamiltonians(name):
-    """A quartic energy is kept by those who claim "any", and by no others."""
+    """A quartic energy is kept by those who claim "polynomial" or "any", and by no others."""
     system, mu0 = quartic_body()
     energy = cj.solve(system, mu0, t1=100.0, dt=0.1, integrator=INTEGRATORS[name]).energy()
-    assert (worst(energy - energy[0]) <= ENERGY_FIGURE) == (INTEGRATORS[name].claims.energy == "any")
+    assert (worst(energy - energy[0]) <= ENERGY_FIGURE) == (INTEGRATORS[name].claims.energy in ("polynomial", "any"))
 
 
 # ------------------------------------------------------------------------------------------- other algebras

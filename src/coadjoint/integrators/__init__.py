@@ -7,6 +7,7 @@ from .base import Integrator as Integrator
 from .direct import Heun as Heun
 from .direct import ImplicitMidpoint as ImplicitMidpoint
 from .direct import Trapezoidal as Trapezoidal
+from .discrete_gradient import DiscreteGradient as DiscreteGradient
 from .levy import TMKLevy as TMKLevy
 from .midpoint import IsospectralMidpoint as IsospectralMidpoint
 from .midpoint import LieMidpoint as LieMidpoint
@@ -32,6 +33,8 @@ ALL: dict[str, Integrator] = {
     **{f'RKMK("{name}")': RKMK(name) for name in TABLEAUX},
     "LieMidpoint": LieMidpoint(),
     "IsospectralMidpoint": IsospectralMidpoint(),
+    'DiscreteGradient("gonzalez")': DiscreteGradient("gonzalez"),
+    'DiscreteGradient("average")': DiscreteGradient("average"),
     "ImplicitMidpoint": ImplicitMidpoint(),
     "Trapezoidal": Trapezoidal(),
     "Heun": Heun(),

@@ -3,8 +3,6 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._rootfind import Info
@@ -13,6 +11,7 @@ from ..drivers import Increment
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 from .tau import Cayley, Exp, Tau, checked
+from .tmk import frozen_jacobian
 
 
 class _Midpoint(OrbitMethod):
@@ -47,14 +46,7 @@ class _Midpoint(OrbitMethod):
         def f(sigma, lam):
             return sigma - system.zeta(self.tau.dtau_star(algebra, s * sigma, mu), lam * dt, lam * S)
 
-        def jacobian0():
-            def linear(c):
-                m = mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu)
-                return algebra.coordinates(system.zeta(m, dt, S))
-
-            return jnp.eye(algebra.dim) - jax.jacfwd(linear)(jnp.zeros(algebra.dim))
-
-        return self.solve(system, f, jacobian0)
+        return self.solve(system, f, lambda: frozen_jacobian(system, mu, dt, S))
 
 
 class LieMidpoint(_Midpoint):

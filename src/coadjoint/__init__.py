@@ -30,6 +30,7 @@ from .integrators import TMK15 as TMK15
 from .integrators import Adaptive as Adaptive
 from .integrators import Cayley as Cayley
 from .integrators import Claims as Claims
+from .integrators import CommutatorFree as CommutatorFree
 from .integrators import DiscreteGradient as DiscreteGradient
 from .integrators import EulerMaruyamaMK as EulerMaruyamaMK
 from .integrators import Exp as Exp
@@ -39,6 +40,8 @@ from .integrators import ImplicitMidpoint as ImplicitMidpoint
 from .integrators import Integrator as Integrator
 from .integrators import IsospectralMidpoint as IsospectralMidpoint
 from .integrators import LieMidpoint as LieMidpoint
+from .integrators import LieTrotter as LieTrotter
+from .integrators import Strang as Strang
 from .integrators import Tableau as Tableau
 from .integrators import Tau as Tau
 from .integrators import TMKLevy as TMKLevy

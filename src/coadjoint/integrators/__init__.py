@@ -4,6 +4,7 @@ from .adaptive import Adaptive as Adaptive
 from .base import Claims as Claims
 from .base import Cost as Cost
 from .base import Integrator as Integrator
+from .commutator_free import CommutatorFree as CommutatorFree
 from .direct import Heun as Heun
 from .direct import ImplicitMidpoint as ImplicitMidpoint
 from .direct import Trapezoidal as Trapezoidal
@@ -14,6 +15,8 @@ from .midpoint import LieMidpoint as LieMidpoint
 from .munthe_kaas import EulerMaruyamaMK as EulerMaruyamaMK
 from .munthe_kaas import HeunMK as HeunMK
 from .rkmk import RKMK as RKMK
+from .splitting import LieTrotter as LieTrotter
+from .splitting import Strang as Strang
 from .strong15 import TMK15 as TMK15
 from .table import claims_table as claims_table
 from .tableau import TABLEAUX as TABLEAUX
@@ -35,6 +38,10 @@ ALL: dict[str, Integrator] = {
     "IsospectralMidpoint": IsospectralMidpoint(),
     'DiscreteGradient("gonzalez")': DiscreteGradient("gonzalez"),
     'DiscreteGradient("average")': DiscreteGradient("average"),
+    "LieTrotter": LieTrotter(),
+    "Strang": Strang(),
+    "CommutatorFree(3)": CommutatorFree(3),
+    "CommutatorFree(4)": CommutatorFree(4),
     "ImplicitMidpoint": ImplicitMidpoint(),
     "Trapezoidal": Trapezoidal(),
     "Heun": Heun(),

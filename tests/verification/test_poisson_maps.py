@@ -79,7 +79,7 @@ CLAIMED = [name for name, i in INTEGRATORS.items() if i.claims.symplectic]
 
 
 def fast(where, name):
-    return where == "so(3)" or name == "Strang" or (where, name) == ("su(3)", "IsospectralMidpoint")
+    return where == "so(3)" or (where, name) == ("su(3)", "IsospectralMidpoint")
 
 
 PAIRS = [(where, name) for where in SYSTEMS for name in CLAIMED]
@@ -95,7 +95,7 @@ def test_poisson_map(where, name):
 @pytest.mark.parametrize("name", ["TMK", pytest.param('RKMK("gauss2")', marks=pytest.mark.slow)])
 def test_not_a_poisson_map(name):
     """The same defect of methods that are none: it is not the test that is blind."""
-    assert defect(SYSTEMS["se(3)"], INTEGRATORS[name]) > 1e-5
+    assert defect(SYSTEMS["so(3)"], INTEGRATORS[name]) > 1e-5
 
 
 @pytest.mark.parametrize("name", CLAIMED)
@@ -105,7 +105,7 @@ def test_bounded_energy_error(name):
     sol = cj.solve(system, mu0, t1=1e5, dt=0.1, integrator=INTEGRATORS[name], save_every=100)
     assert sol.stats.steps == 1_000_000
     error = sol.energy() - sol.energy()[0]
-    assert 1e-6 < worst(error) < 2e-3
+    assert 1e-6 < worst(error) < 0.01 * 5 ** (2 - INTEGRATORS[name].claims.order)
     assert worst(error[5000:]) < 1.02 * worst(error[:5000])
     assert abs(slope(np.linspace(-0.5, 0.5, len(error)), error)) < 1e-2 * worst(error)
 

@@ -36,7 +36,7 @@ def noise_parts(system: System, S: Float[Array, " M"]) -> list[Part]:
         return []
     if system.additive:
         return [lambda mu: system.noise(mu, S)]
-    return [lambda mu, e=e: system.noise(mu, e * S) for e in np.eye(system.n_noise)]
+    return [lambda mu, e=e: system.noise(mu, e * S) for e in jnp.eye(system.n_noise)]
 
 
 @lru_cache(maxsize=64)

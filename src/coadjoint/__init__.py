@@ -41,11 +41,13 @@ from .integrators import Integrator as Integrator
 from .integrators import IsospectralMidpoint as IsospectralMidpoint
 from .integrators import LieMidpoint as LieMidpoint
 from .integrators import LieTrotter as LieTrotter
+from .integrators import Recommendation as Recommendation
 from .integrators import Strang as Strang
 from .integrators import Tableau as Tableau
 from .integrators import Tau as Tau
 from .integrators import TMKLevy as TMKLevy
 from .integrators import Trapezoidal as Trapezoidal
+from .integrators import recommend as recommend
 from .reducers import Covariance as Covariance
 from .reducers import Mean as Mean
 from .solution import Solution as Solution

@@ -14,6 +14,8 @@ from .midpoint import IsospectralMidpoint as IsospectralMidpoint
 from .midpoint import LieMidpoint as LieMidpoint
 from .munthe_kaas import EulerMaruyamaMK as EulerMaruyamaMK
 from .munthe_kaas import HeunMK as HeunMK
+from .recommend import Recommendation as Recommendation
+from .recommend import recommend as recommend
 from .rkmk import RKMK as RKMK
 from .splitting import LieTrotter as LieTrotter
 from .splitting import Strang as Strang

@@ -64,7 +64,8 @@ class Strang(_Splitting):
 
         Φ = φ_1(½) ∘ φ_2(½) ∘ … ∘ φ_K(1) ∘ … ∘ φ_2(½) ∘ φ_1(½),   φ_k(c): μ ← flow(s c dt ∂h_k(μ), μ),
 
-    with the noise as the last parts, φ(c): μ ← flow(s c Σ_i β_i ΔS^i, μ). Explicit, symmetric, and a Poisson map.
+    with the noise as the last parts, φ(c): μ ← flow(s c Σ_i β_i ΔS^i, μ). Explicit, symmetric, and a Poisson map. Of
+    weak order 2 if the noises are SALT and commute.
 
     The parts are those of `System(algebra, [h_1, h_2, …])`. Each must be exactly solvable: a function φ(<μ, a>), or of
     several <μ, a_j> with a_j that commute. A single h is split by itself where it can be: the coordinates are put in

@@ -19,6 +19,17 @@ def quartic_body(side="left"):
     return system, np.array([0.6, -0.7, 0.9])
 
 
+def in_parts(system):
+    """Sine-Euler with its energy as a sum over pairs of modes ±m, which commute: splittings take it like this."""
+    n = system.algebra.n
+    modes = [(a, b) for a in range(n // 2 + 1) for b in range(-(n // 2), n // 2 + 1) if (a, b) > (0, 0)]
+
+    def part(a, b):
+        return lambda W: n**3 / (16 * np.pi**2) * jnp.abs(cj.models.matrix_to_fourier(W)[a, b]) ** 2 / (a * a + b * b)
+
+    return cj.System(system.algebra, [part(a, b) for a, b in modes], list(system.noises), side="right")
+
+
 # su(3) with diag(1, 1, −2) = √3 λ₈ in place of λ₈: the structure constants are whole and half numbers, so that doubles
 # hold su(3) itself and not something that breaks the Jacobi identity by round-off, and with it the cubic Casimir.
 _SU3_SCALES = np.array([1.0] * 7 + [3.0**0.5])

@@ -1,4 +1,4 @@
-"""Stumpff functions: the sinc-like series of rotations, safe at zero with all their derivatives."""
+"""The series of rotations: Stumpff functions, Bernoulli numbers, the arc tangent; safe at zero with all derivatives."""
 
 from functools import partial
 from math import factorial
@@ -8,6 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._lanes import likely
+
+# B_k/k!: the coefficients of dexpinv.
+BERNOULLI = (1.0, -1 / 2, 1 / 12, 0.0, -1 / 720, 0.0, 1 / 30240, 0.0, -1 / 1209600, 0.0, 1 / 47900160)
 
 
 def _switch(k: int) -> float:
@@ -78,3 +81,17 @@ def _stumpff_jvp(k, primals, tangents):
 def half_cot(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """(1 − (θ/2) cot(θ/2))/θ² with x = θ², that is 1/12 + x/720 + …, written without cancellation."""
     return (0.5 * stumpff(3, x) - stumpff(4, x)) / stumpff(2, x)
+
+
+def arctan(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """a_k(x) = Σ_j (−x)^j / (2j + k), k odd, for x ≥ 0; with x = θ²: a₁ = arctan θ/θ, a₃ = (1 − a₁)/x."""
+    near = likely(x < 0.1)
+    small, z = jnp.where(near, x, 0.0), jnp.where(near, 0.1, x)
+    series = jnp.zeros_like(x)
+    for j in reversed(range(17)):  # 0.1^17 < 1e-16
+        series = 1.0 / (2 * j + k) - small * series
+    theta = jnp.sqrt(z)
+    closed = jnp.arctan(theta) / theta
+    for i in range(1, k, 2):
+        closed = (1.0 / i - closed) / z
+    return jnp.where(near, series, closed)

@@ -41,13 +41,13 @@ def convergence(
 
     if model not in _MODELS:
         raise typer.BadParameter(f"{model!r} is not one of {', '.join(_MODELS)}.", param_hint="--model")
-    known = {cls.__name__: cls for cls in cj.integrators.ALL}
+    known = cj.integrators.ALL
     for name in integrator:
         if name not in known:
             raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.", param_hint="--integrator")
     noise = {"amplitude": amplitude} if model == "sine_euler" else {"alpha": amplitude * np.eye(3)}
     system, mu0 = getattr(cj.models, model)(**noise)
-    study = cj.convergence(system, mu0, [known[n]() for n in integrator], dt, paths, key, t1=t1)
+    study = cj.convergence(system, mu0, {n: known[n] for n in integrator}, dt, paths, key, t1=t1)
     head, _, *rows = ([c.strip() for c in line.strip("|").split("|")] for line in study.table().splitlines())
     table = Table(*head, title=f"{model}: {paths} paths to t = {t1:g}; reference {study.reference}")
     for row in rows:

@@ -102,7 +102,8 @@ class System(eqx.Module):
 
         dμ = s ( ad*_{∂h/∂μ} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i ),  s = +1 left-invariant, −1 right-invariant.
 
-    - `hamiltonian`: any JAX function h(mu), or h(mu, params) when `params` is given.
+    - `hamiltonian`: any JAX function h(mu), or h(mu, params) when `params` is given; or a list of such functions, whose
+      sum it is (splitting methods take the parts one by one).
     - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`.
     - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
     """  # fmt: skip
@@ -110,6 +111,7 @@ class System(eqx.Module):
     _algebra: Constant = eqx.field(static=True)  # whatever arrays it holds
     side: str = eqx.field(static=True)
     h: Function
+    parts: tuple[Function, ...]  # of h, if it was given as a list
     grad_h: Function | None
     noises: tuple[Noise, ...]
     params: PyTree
@@ -117,7 +119,7 @@ class System(eqx.Module):
     def __init__(
         self,
         algebra: LieAlgebra,
-        hamiltonian: Callable[..., Float[Array, ""]],
+        hamiltonian: Callable[..., Float[Array, ""]] | Sequence[Callable[..., Float[Array, ""]]],
         noise: Sequence | Callable | Noise = (),
         *,
         side: Literal["left", "right"] = "left",
@@ -130,7 +132,14 @@ class System(eqx.Module):
         self._algebra = Constant(algebra)
         self.side = _checks.choice("side", side, ("left", "right"))
         self.params = jax.tree.map(_as_array, params)
-        self.h = self._trace("hamiltonian", hamiltonian)
+        self.parts = ()
+        if isinstance(hamiltonian, Sequence) and not isinstance(hamiltonian, str):
+            if not hamiltonian:
+                raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
+            self.parts = tuple(self._trace(f"hamiltonian[{k}]", part) for k, part in enumerate(hamiltonian))
+            self.h = self._trace("hamiltonian", lambda *args: sum(part(*args) for part in self.parts))
+        else:
+            self.h = self._trace("hamiltonian", hamiltonian)
         self.grad_h = None if gradient is None else self._trace_gradient(gradient)
         noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
         self.noises = tuple(self._make_noise(n) for n in noises)
@@ -169,6 +178,10 @@ class System(eqx.Module):
     def energy(self, mu: State) -> Float[Array, ""]:
         """h(μ)."""
         return self.h(mu, *self._args)
+
+    def part_gradient(self, k: int, mu: State) -> Element:
+        """∂h_k/∂μ(μ) of part k of h = Σ h_k."""
+        return self.algebra.gradient(lambda m: self.parts[k](m, *self._args), mu)
 
     def drift(self, mu: State) -> Element:
         """∂h/∂μ(μ)."""

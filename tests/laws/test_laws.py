@@ -67,6 +67,10 @@ class Coordinates:
         self.flow = lambda s, m: c(cls.flow(algebra, e(s), e(m)))
         self.dexp = lambda s, z: c(cls.dexp(algebra, e(s), e(z)))
         self.dexpinv = lambda s, z: c(cls.dexpinv(algebra, e(s), e(z)))
+        self.dexp_star = lambda s, m: c(cls.dexp_star(algebra, e(s), e(m)))
+        self.cayley_flow = lambda s, m: c(cls.cayley_flow(algebra, e(s), e(m)))
+        self.dcayinv = lambda s, z: c(cls.dcayinv(algebra, e(s), e(z)))
+        self.dcay_star = lambda s, m: c(cls.dcay_star(algebra, e(s), e(m)))
 
     def casimirs(self, m):
         return self.algebra.casimirs(self.algebra.element(m))
@@ -304,3 +308,79 @@ def test_dexp(name, data):
     close("dexpinv = inverse series", back, np.linalg.solve(matrix, z), condition * norm(back))
     close("dexpinv = derived", back, dexpinv(name, s, z, derived=True), condition * norm(back))
     close("dexpinv dexp = 1", dexpinv(name, s, forth), z, condition * norm(z))
+
+
+# Duals, and the Cayley transform, where there is one.
+
+
+@compiled
+def duals(a, s, z, m):
+    d = Coordinates(a.algebra, derived=True)
+    return (a.dexp_star(s, m), d.dexp_star(s, m)), (a.dexp(s, z) @ m, a.dexp_star(s, m) @ z)
+
+
+@pytest.mark.parametrize("name", ["SO3", "SE3", "SU(3)", "so(4)", pytest.param("SO3 × SU(2)²", marks=pytest.mark.slow)])
+@given(data=st.data())
+@few
+def test_dexp_star(name, data):
+    """<dexp*_σ μ, ζ> = <μ, dexp_σ ζ>; closed forms = derived."""
+    s, z, m = data.draw(vectors(name, angles)), data.draw(vectors(name)), data.draw(vectors(name))
+    (closed, derived), (forth, back) = duals(name, s, z, m)
+    scale = norm(exact.dexp(np.einsum("i,ijk->kj", s, constants(name)))) * norm(m)
+    close("dexp* = derived", closed, derived, scale)
+    close("<μ, dexp ζ> = <dexp* μ, ζ>", forth, back, scale * norm(z))
+
+
+@compiled
+def cayley(a, s, z, m):
+    d = Coordinates(a.algebra, derived=True)
+    anchor = a.algebra.anchor(a.algebra.element(m))
+    moved, _ = a.algebra.cayley_transport(a.algebra.element(s), a.algebra.element(m), anchor)
+    _, rate = jax.jvp(lambda x: a.cayley_flow(x, m), (s,), (a.dcayinv(-s, z),))
+    return {
+        "dcayinv": (a.dcayinv(s, z), d.dcayinv(s, z)),
+        "dcay*": (a.dcay_star(s, m), d.dcay_star(s, m)),
+        "flow": (a.cayley_flow(s, m), d.cayley_flow(s, m)),
+        "transport": (a.algebra.coordinates(moved), a.cayley_flow(s, m)),
+        "dcayinv* dcay* = 1": (a.dcay_star(s, m) @ a.dcayinv(s, z), m @ z),
+        "a flow of ζ": (rate, a.ad_star(z, a.cayley_flow(s, m))),
+        "inverse": (a.cayley_flow(-s, a.cayley_flow(s, m)), m),
+    }
+
+
+with_cayley = pytest.mark.parametrize(
+    "name", ["SO3", "SE3", "SU(3)", pytest.param("SO3 × SU(2)²", marks=pytest.mark.slow)]
+)
+
+
+@with_cayley
+@given(data=st.data())
+@few
+def test_cayley(name, data):
+    """Closed forms = derived from log_cayley; dcayinv belongs to the action, and dcay* to dcayinv."""
+    s, z, m = data.draw(vectors(name, angles)), data.draw(vectors(name)), data.draw(vectors(name))
+    scale = (1 + norm(s) ** 2) ** 2
+    for law, (left, right) in cayley(name, s, z, m).items():
+        close(law, left, right, scale)
+
+
+@with_cayley
+def test_cayley_is_a_rational_function_of_matrices(name):
+    """cay(σ) = (1 − σ/2)⁻¹(1 + σ/2), as matrices of the algebra; on su(n) up to a phase."""
+    algebra = ALGEBRAS[name].algebra
+    s = algebra.element(jnp.asarray(np.random.default_rng(0).standard_normal(algebra.dim)))
+    group = algebra.group_exp(algebra.log_cayley(s))
+    generator = jax.jvp(lambda t: algebra.group_exp(t * s), (0.0,), (1.0,))[1]
+    for g, x in zip(jax.tree.leaves(group), jax.tree.leaves(generator), strict=True):
+        one = np.eye(g.shape[-1])
+        expected = np.linalg.solve(one - 0.5 * np.asarray(x), one + 0.5 * np.asarray(x))
+        phase = (np.linalg.det(expected) ** (1 / len(one)))[..., None, None] if np.iscomplexobj(g) else 1.0
+        close("cay", g, expected / phase, 1.0)
+
+
+def test_no_cayley_without_matrices():
+    """An algebra that is known by its bracket alone says so."""
+    with pytest.raises(TypeError, match=r"StructureConstants has no Cayley transform.*Exp\(\)"):
+        ALGEBRAS["so(4)"].algebra.log_cayley(jnp.zeros(6))
+    with pytest.raises(TypeError, match=r"has no Cayley transform"):
+        (cj.SO3() * ALGEBRAS["so(4)"].algebra).log_cayley(jnp.zeros(9))

@@ -1,8 +1,17 @@
-"""The table of claims in the README is the one the code makes."""
+"""The claims: their table in the README, the costs that they declare, and the recommendations made from them."""
 
+import inspect
+from collections import Counter
 from pathlib import Path
 
-from coadjoint.integrators import ALL, Claims, Integrator, claims_table
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint.drivers import Increment
+from coadjoint.integrators import ALL, Adaptive, Integrator, claims_table
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -19,8 +28,118 @@ def test_every_integrator_is_in_the_table():
     def concrete(cls):
         for sub in cls.__subclasses__():
             if sub.__module__.startswith("coadjoint."):
-                if isinstance(getattr(sub, "claims", None), Claims):  # a wrapper claims what the method inside does
+                if not sub.__name__.startswith("_") and not inspect.isabstract(sub) and sub is not Adaptive:
                     yield sub
                 yield from concrete(sub)
 
-    assert set(concrete(Integrator)) == set(ALL)
+    assert set(concrete(Integrator)) == {type(i) for i in ALL.values()}
+
+
+# ------------------------------------------------------------------------------------------------- costs
+
+
+ACTIONS = ("flow", "transport", "dexp_star", "dcay_star")
+
+
+def marked(fn, name):
+    """fn, whose results pass through an operation of that name, to be found in the traced step."""
+
+    def mark(x):
+        return x * 1.0
+
+    mark.__name__ = name
+    mark = jax.jit(mark)
+
+    def wrapper(*args):
+        out = fn(*args)
+        return (mark(out[0]), *out[1:]) if isinstance(out, tuple) else mark(out)
+
+    return wrapper
+
+
+def counted(jaxpr, loop=False):
+    """How often each mark is met outside of loops, and in one pass through them."""
+    total = Counter()
+    for eqn in jaxpr.eqns:
+        name = eqn.params.get("name", "")
+        if eqn.primitive.name in ("jit", "pjit") and name in ("action", "gradient"):
+            total[name, loop] += eqn.outvars[0].aval.size // 3
+        for param in eqn.params.values():
+            for inner in param if isinstance(param, tuple) else (param,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    total += counted(inner, loop or eqn.primitive.name == "while")
+    return total
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_cost(name, monkeypatch):
+    """Actions and gradients of one step on so(3), counted in its program, are those declared."""
+    for method in ACTIONS:
+        monkeypatch.setattr(cj.SO3, method, marked(getattr(cj.SO3, method), "action"))
+    for method in ("drift", "part_gradient"):
+        monkeypatch.setattr(cj.System, method, marked(getattr(cj.System, method), "gradient"))
+    parts = [lambda m, i=i: 0.5 * m[i] ** 2 / (i + 1) for i in range(3)]
+    integrator, cost = ALL[name].for_lanes(), ALL[name].claims.cost
+    noise = [cj.salt([0.1, 0.2, 0.3])] if ALL[name].claims.strong else []
+    system = cj.System(cj.SO3(), parts, noise)
+    mu, one = jnp.array([0.6, -0.7, 0.9]), jnp.ones(())
+    dS = Increment(jnp.ones(len(noise)), one, Z=jnp.ones(len(noise)))
+    step = jax.make_jaxpr(lambda mu: integrator.step(system, mu, one, one, dS, integrator.init(system, mu)))(mu)
+    count = counted(step.jaxpr)
+    outside, inside = ([count[what, where] for what in ("action", "gradient")] for where in (False, True))
+    once, each = [cost.flows, cost.gradients], [cost.flows_each, cost.gradients_each]
+    if cost.each == "iteration":  # the first is before the loop, and so is the Jacobian
+        assert inside == each
+        jacobian = [a - b - c for a, b, c in zip(outside, once, each, strict=True)]
+        assert jacobian[0] <= 1 <= jacobian[1] <= 2
+    elif cost.each == "part":  # the noise is a part whose gradient is not one of h
+        n = len(parts) + len(noise)
+        assert inside == [0, 0]
+        assert outside == [once[0] + n * each[0], once[1] + n * each[1] - 1]
+    else:
+        assert (inside, outside) == ([0, 0], once)
+
+
+# ------------------------------------------------------------------------------------------- recommending
+
+
+def names(system):
+    return [row.name for row in cj.recommend(system)]
+
+
+def test_recommend():
+    """The first choice follows the noise, what is listed follows the claims, and it can be used as it is."""
+    top, mu0 = cj.models.heavy_top()
+    pair, _ = cj.models.heavy_top(alpha=0.5 * np.eye(3)[:2])
+    quiet, _ = cj.models.heavy_top(alpha=None)
+    assert [r.name for r in cj.recommend(pair)[:3]] == ["TMK15", "TMKLevy", 'RKMK("rk4")']
+    assert names(quiet)[0] == 'RKMK("rk4")' and "Strang" in names(quiet) and "TMK" in names(quiet)
+    assert not set(names(top)) & {"Heun", "Trapezoidal", "ImplicitMidpoint"}  # they lose the Casimirs
+    best = cj.recommend(top)[0]
+    assert (best.name, best.strong, best.path) == ("TMK15", 1.5, "ΔZ")
+    assert cj.solve(top, mu0, t1=0.1, dt=0.01, key=0, integrator=best.integrator).stats.unsolved == 0
+
+
+def test_recommend_knows_the_system():
+    """Nonlinear noise, energies that are not quadratic, algebras without matrices, many noises."""
+    nonlinear = cj.System(cj.SO3(), lambda m: m[0] * m[1], [lambda m: m[0] ** 2, lambda m: m[1] * m[2]])
+    found = cj.recommend(nonlinear)
+    assert found[0].name == "TMKLevy" and {"TMK15", "Strang", 'RKMK("euler")'} <= set(found.refused)
+    quartic = cj.recommend(cj.System(cj.SO3(), lambda m: m[0] ** 2 + m[1] ** 4))
+    assert {r.name for r in quartic if "energy" in r.keeps} == {'DiscreteGradient("gonzalez")'}
+    rough = cj.recommend(cj.System(cj.SO3(), lambda m: jnp.cos(5 * m[0]) + m[1] ** 2))
+    assert "no polynomial" in rough.system
+    chain = cj.recommend(cj.models.spin_chain(8)[0])
+    assert chain[0].name == 'RKMK("rk4")' and chain[-1].path == "areas"
+
+
+def test_recommend_prints_a_table():
+    text = repr(cj.recommend(cj.models.heavy_top()[0]))
+    head, titles, first, *_, last = text.splitlines()
+    assert head == "SE3, dimension 6; h quadratic; 1 SALT noise:"
+    assert titles.split()[:5] == ["integrator", "order", "strong", "keeps", "path"]
+    assert first.startswith("1.  TMK15 ") and last.startswith("Not CommutatorFree(3), CommutatorFree(4): ")
+    assert max(map(len, text.splitlines())) < 120
+    with pytest.raises(TypeError, match="system must be a System, not str"):
+        cj.recommend("heavy top")

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from coadjoint._series import _switch, half_cot, stumpff
+from coadjoint._series import _switch, arctan, half_cot, stumpff
 
 EPS = np.finfo(float).eps
 
@@ -111,3 +111,27 @@ def test_forward_and_reverse_agree():
     forward = jax.jit(jax.vmap(jax.jacfwd(jax.jacfwd(fn))))(x)
     backward = jax.jit(jax.vmap(jax.jacrev(jax.jacrev(fn))))(x)
     np.testing.assert_allclose(forward, backward, rtol=1e-13)
+
+
+@cache
+def exact_arctan(k, x, derivative):
+    """∫₀¹ t^{k−1}/(1 + x t²) dt, differentiated under the integral."""
+    with mpmath.workdps(40):
+        x = mpmath.mpf(float(x))
+        factor = (-1) ** derivative * math.factorial(derivative)
+        return mpmath.quad(
+            lambda t: factor * t ** (k - 1 + 2 * derivative) / (1 + x * t**2) ** (derivative + 1), [0, 1]
+        )
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("derivative", range(2))
+def test_arctan(k, derivative):
+    """Values and derivatives on both sides of the switch: each k and each derivative costs a digit."""
+    points = np.array([0.0, 1e-300, 1e-8, 0.05, *near(0.1), 0.3, 1.0, 10.0, 1e3])
+    found = compiled(_ARCTAN[k], derivative)(points)
+    truth = np.array([float(exact_arctan(k, x, derivative)) for x in points])
+    np.testing.assert_allclose(found, truth, rtol=2e-15 * 30 ** (derivative + k // 3))
+
+
+_ARCTAN = {k: lambda x, k=k: arctan(k, x) for k in (1, 3)}

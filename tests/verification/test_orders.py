@@ -17,7 +17,7 @@ import coadjoint as cj
 from .tools import INTEGRATORS, fitted_order, measured_order, quartic_body
 
 SIDES = ["left", "right"]
-INCREMENTS_ONLY = {name: cls for name, cls in INTEGRATORS.items() if cls.claims.strong == 0.5}
+INCREMENTS_ONLY = {name: i for name, i in INTEGRATORS.items() if i.claims.strong == 0.5}
 
 
 # ------------------------------------------------------------------------------------------ deterministic
@@ -40,12 +40,13 @@ def test_deterministic_order(name, side):
     system, mu0 = quartic_body(side)
     exact = exact_end(system, mu0, 4.0)
     assert np.linalg.norm(exact - mu0) > 0.5
-    dts = 2.0 ** -np.arange(3, 8)
-    ends = [cj.solve(system, mu0, t1=4.0, dt=dt, integrator=INTEGRATORS[name]()).mu[-1] for dt in dts]
+    claim = INTEGRATORS[name].claims.order
+    dts = 2.0 ** -np.arange(3, 8) if claim <= 2 else 2.0 ** -np.arange(1, 6)
+    ends = [cj.solve(system, mu0, t1=4.0, dt=dt, integrator=INTEGRATORS[name]).mu[-1] for dt in dts]
     errors = np.linalg.norm(np.array(ends) - exact, axis=1)
-    assert errors.min() > 1e-9  # far from round-off
+    assert errors.min() > (1e-9 if claim <= 2 else 1e-11)  # far from round-off
     order, spread = fitted_order(dts, errors)
-    assert abs(order - INTEGRATORS[name].claims.order) < 0.1 and spread < 0.05
+    assert abs(order - claim) < 0.1 and spread < 0.05
 
 
 # ------------------------------------------------------------------------------------------------- strong
@@ -78,6 +79,13 @@ def nonlinear_body(side, _=None):
     return system, np.array([0.6, -0.7, 0.9])
 
 
+def solvable_body(side, _=None):
+    """The same with a noise φ(<μ, a>), which splittings take."""
+    inertia = jnp.array([1.0, 2.0, 3.0])
+    noise = [lambda pi: 0.4 * (pi[0] + 0.5 * pi[1] - 0.3 * pi[2]) ** 2]
+    return cj.System(cj.SO3(), lambda pi: 0.5 * pi @ (pi / inertia), noise, side=side), np.array([0.6, -0.7, 0.9])
+
+
 @lru_cache
 def strong_ends(problem, side, noise, size, integrator, dt, key=7):
     """μ at T = 1 of every path."""
@@ -108,7 +116,7 @@ def test_strong_order(name, noise):
     """One SALT noise and two commuting ones: 1.0; three that do not commute: 0.5."""
     claims = INTEGRATORS[name].claims
     assert (claims.strong_commuting, claims.strong) == (1.0, 0.5)
-    errors = strong_errors(top, "left", noise, FAST, INTEGRATORS[name]())
+    errors = strong_errors(top, "left", noise, FAST, INTEGRATORS[name])
     assert_order(errors, claims.strong if noise == "three" else claims.strong_commuting)
 
 
@@ -119,7 +127,7 @@ def test_strong_order(name, noise):
 def test_strong_order_of_all(name, side, noise):
     """The same for every method that knows the increments of the path only, left and right, with more paths."""
     claims = INTEGRATORS[name].claims
-    errors = strong_errors(top, side, noise, SLOW, INTEGRATORS[name]())
+    errors = strong_errors(top, side, noise, SLOW, INTEGRATORS[name])
     assert_order(errors, claims.strong if noise == "three" else claims.strong_commuting)
 
 
@@ -128,7 +136,12 @@ def test_strong_order_of_all(name, side, noise):
 @pytest.mark.parametrize("name", INCREMENTS_ONLY)
 def test_strong_order_nonlinear_noise(name, side):
     """One nonlinear noise: the order for one noise. (In every run for four of them, and why the median: exact_laws.)"""
-    errors = strong_errors(nonlinear_body, side, None, SLOW, INTEGRATORS[name](), cj.HeunMK())
+    problem = solvable_body if name in ("LieTrotter", "Strang") else nonlinear_body
+    if name == 'RKMK("euler")':
+        with pytest.raises(ValueError, match="made for SALT noise"):
+            INTEGRATORS[name].check(problem(side)[0])
+        return
+    errors = strong_errors(problem, side, None, SLOW, INTEGRATORS[name], cj.HeunMK())
     assert_order(errors, INTEGRATORS[name].claims.strong_commuting, np.median)
 
 

@@ -9,10 +9,10 @@ import pytest
 import coadjoint as cj
 from coadjoint.drivers import Increment
 
-from .tools import INTEGRATORS, slope
+from .tools import INTEGRATORS, in_parts, slope
 
 # Every integrator that claims a strong order; a new one is measured without anyone having to add it here.
-STOCHASTIC = {name: cls for name, cls in INTEGRATORS.items() if cls.claims.strong}
+STOCHASTIC = {name: i for name, i in INTEGRATORS.items() if i.claims.strong}
 FAMILY = {name: STOCHASTIC[name] for name in ("TMK", "TMKLevy", "TMK15")}
 
 E = np.array([0.3, -0.5, 0.8]) / np.linalg.norm([0.3, -0.5, 0.8])
@@ -50,12 +50,11 @@ def assert_orders(study, claimed):
 
 def claims(integrators, system):
     kind = "strong_commuting" if system.commuting else "strong"
-    return {name: getattr(cls.claims, kind) for name, cls in integrators.items()}
+    return {name: getattr(i.claims, kind) for name, i in integrators.items()}
 
 
 def measure(system, mu0, integrators, dts, paths):
-    made = {name: cls() for name, cls in integrators.items()}
-    return cj.convergence(system, mu0, made, dts, paths, key=3, t1=1.0)
+    return cj.convergence(system, mu0, integrators, dts, paths, key=3, t1=1.0)
 
 
 def test_three_noises():
@@ -76,12 +75,24 @@ def test_heavy_top(noise, h, side):
     assert_orders(measure(system, MU0, integrators, 2.0 ** -np.arange(5, 10), 256), claims(integrators, system))
 
 
+def test_the_parts_of_sine_euler_are_all_of_it():
+    system, W0 = cj.models.sine_euler(n=5)
+    parts = in_parts(system)
+    assert len(parts.parts) == 12
+    np.testing.assert_allclose(parts.energy(W0), system.energy(W0), rtol=1e-14)
+    np.testing.assert_allclose(parts.drift(W0), system.drift(W0), rtol=0, atol=1e-14)
+
+
 @pytest.mark.slow
-def test_sine_euler():
+@pytest.mark.parametrize("name", STOCHASTIC)
+def test_sine_euler(name):
     """The paper's two noises, which do not commute."""
     system, W0 = cj.models.sine_euler(n=3, noise_modes=((1, 1), (1, -1)), amplitude=0.6)
     assert not system.commuting
-    assert_orders(measure(system, W0, STOCHASTIC, 2.0 ** -np.arange(5, 10), 256), claims(STOCHASTIC, system))
+    if name in ("LieTrotter", "Strang"):
+        system = in_parts(system)
+    method = {name: STOCHASTIC[name]}
+    assert_orders(measure(system, W0, method, 2.0 ** -np.arange(5, 10), 256), claims(method, system))
 
 
 @pytest.mark.slow
@@ -89,15 +100,23 @@ def test_nonlinear_noises():
     """Two nonlinear noises: TMK ½, TMK-Lévy 1, thanks to all of its term: the bracket alone stays at ½."""
     noise = [lambda m: 0.6 * m[0] * m[1] + 0.5 * m[5], lambda m: 0.5 * m[2] ** 2 - 0.6 * m[0]]
     system = cj.System(cj.SE3(), quadratic, noise)
-    study = measure(system, MU0, {"TMK": cj.TMK, "TMKLevy": cj.TMKLevy}, 2.0 ** -np.arange(5, 10), 256)
+    study = measure(system, MU0, {"TMK": cj.TMK(), "TMKLevy": cj.TMKLevy()}, 2.0 ** -np.arange(5, 10), 256)
     assert_orders(study, {"TMK": 0.5, "TMKLevy": 1.0})
 
 
 # --------------------------------------------------------------------------------------------- weak order
 
 
+def linear_top(noise, b):
+    """h = <μ, b>: everything is linear in μ, and E μ(t) = exp(tG) μ₀ with G = ad*_b + ½ Σ (ad*_{β_i})²."""
+    fields = np.array(NOISES[noise])
+    system = cj.System(cj.SE3(), [lambda mu, p: p @ mu], [cj.salt(fields)], params=b)
+    ad_star = [np.asarray(system.algebra.ad(jnp.asarray(x))).T for x in (b, *fields)]
+    return system, ad_star[0] + 0.5 * sum(a @ a for a in ad_star[1:])
+
+
 def mean_step(system, integrator, dt, nodes=12):
-    """E μ₁ as a matrix on μ₀, for h = 0, where a step is linear: Gauss–Hermite quadrature over the increments."""
+    """E μ₁ as a matrix on μ₀, for a step that is linear: Gauss–Hermite quadrature over the increments."""
     x, w = np.polynomial.hermite_e.hermegauss(nodes)
     M = system.n_noise
     points = np.stack(np.meshgrid(*[x] * M, indexing="ij"), axis=-1).reshape(-1, M) * np.sqrt(dt)
@@ -117,27 +136,54 @@ def _steps(system, integrator, dt, points):
     return jax.vmap(lambda S: jax.vmap(lambda mu: step(mu, S))(jnp.eye(system.algebra.dim)))(points)
 
 
-@pytest.mark.parametrize("noise", ["commuting", "three"])
-def test_weak_order_without_monte_carlo(noise):
-    """h = 0: E μ(t) = exp(t G) μ₀ with G = ½ Σ (ad*_{β_i})². TMK: weak order 1, and none to lose if noises commute."""
-    system = cj.System(cj.SE3(), lambda mu: 0.0 * mu[0], [cj.salt(np.array(NOISES[noise]))])
-    ad_star = [np.asarray(system.algebra.ad(jnp.asarray(b))).T for b in NOISES[noise]]
-    G = 0.5 * sum(a @ a for a in ad_star)
+DRIFTS = {"no drift": np.zeros(6), "a drift": np.array([0.7, -0.4, 0.5, 0.3, 0.6, -0.8])}
+BY_INCREMENTS = [name for name, i in STOCHASTIC.items() if not i.needs(top("three")).integrals]
+WEAK = [
+    n if n in ("TMK", "IsospectralMidpoint", "Strang") else pytest.param(n, marks=pytest.mark.slow)
+    for n in BY_INCREMENTS
+]
 
-    def exact(t):
-        term = total = np.eye(len(G))
-        for k in range(1, 40):
-            term = t * term @ G / k
-            total = total + term
-        return total
 
-    dts = 2.0 ** -np.arange(2, 7)
-    P = [mean_step(system, cj.TMK(drift_free=False), dt) for dt in dts]
-    local = [np.linalg.norm(p - exact(dt)) for p, dt in zip(P, dts, strict=True)]
-    ends = [np.linalg.matrix_power(p, round(1 / dt)) for p, dt in zip(P, dts, strict=True)]
-    whole = [np.linalg.norm(end - exact(1.0)) for end in ends]
-    if noise == "commuting":
-        assert max(whole) < 1e-10
-    else:
-        assert abs(slope(np.log(dts), np.log(local)) - 2.0) < 0.1
-        assert abs(slope(np.log(dts), np.log(whole)) - 1.0) < 0.1
+def weak_errors(name, noise, drift, dts):
+    """Of the mean after one step and at time 1, as norms of matrices."""
+    system, G = linear_top(noise, DRIFTS[drift])
+    steps = [mean_step(system, INTEGRATORS[name].for_lanes(), dt) for dt in dts]
+    local = [np.linalg.norm(P - exponential(dt * G)) for P, dt in zip(steps, dts, strict=True)]
+    ends = [np.linalg.matrix_power(P, round(1 / dt)) for P, dt in zip(steps, dts, strict=True)]
+    return np.array(local), np.array([np.linalg.norm(end - exponential(G)) for end in ends])
+
+
+WEAK_DTS = 2.0 ** -np.arange(3, 8)
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+@pytest.mark.parametrize("name", WEAK)
+def test_weak_order_without_monte_carlo(name, drift):
+    """Three noises, with and without a drift: means of a step by quadrature, of many steps as powers of it."""
+    local, whole = weak_errors(name, "three", drift, WEAK_DTS)
+    claim = INTEGRATORS[name].claims.weak
+    assert abs(slope(np.log(WEAK_DTS), np.log(local)) - claim - 1) < 0.1
+    assert abs(slope(np.log(WEAK_DTS), np.log(whole)) - claim) < 0.1
+
+
+def test_weak_errors_with_commuting_noises():
+    """TMK has none without a drift, and order 1 with one; Strang has order 2."""
+    assert weak_errors("TMK", "commuting", "no drift", WEAK_DTS)[1].max() < 1e-10
+    for name, order in (("TMK", 1), ("Strang", 2)):
+        _, whole = weak_errors(name, "commuting", "a drift", WEAK_DTS)
+        assert abs(slope(np.log(WEAK_DTS), np.log(whole)) - order) < 0.1
+
+
+@pytest.mark.parametrize("name", [n for n in STOCHASTIC if n not in BY_INCREMENTS])
+def test_weak_order_follows_from_the_strong_one(name):
+    """|E f(X) − E f(Y)| ≤ L E|X − Y|: who needs more than increments claims no more than that."""
+    assert 0 < STOCHASTIC[name].claims.weak <= STOCHASTIC[name].claims.strong
+
+
+def exponential(a):
+    """exp(a) by its Taylor series, at norms of a few."""
+    term = total = np.eye(len(a))
+    for k in range(1, 60):
+        term = term @ a / k
+        total = total + term
+    return total

@@ -1,7 +1,5 @@
 """What the verification tests share: the integrators, the paper's heavy top, fits."""
 
-import inspect
-
 import jax.numpy as jnp
 import numpy as np
 from algebras import CUBIC, LAMBDA, matrix_constants
@@ -11,11 +9,7 @@ import coadjoint as cj
 INERTIAS = [(4, 4, 1), (4, 2, 1)]  # the paper's
 
 # Every integrator of the library, by name: a new one is verified without anyone having to add it here.
-INTEGRATORS = {
-    name: cls
-    for name, cls in vars(cj).items()
-    if inspect.isclass(cls) and isinstance(getattr(cls, "claims", None), cj.Claims)
-}
+INTEGRATORS = cj.integrators.ALL
 
 
 def quartic_body(side="left"):
@@ -23,6 +17,17 @@ def quartic_body(side="left"):
     inertia = jnp.array([1.0, 2.0, 3.0])
     system = cj.System(cj.SO3(), lambda pi: 0.5 * pi @ (pi / inertia) + 0.05 * (pi[0] ** 4 + pi[1] ** 4), side=side)
     return system, np.array([0.6, -0.7, 0.9])
+
+
+def in_parts(system):
+    """Sine-Euler with its energy as a sum over pairs of modes ±m, which commute: splittings take it like this."""
+    n = system.algebra.n
+    modes = [(a, b) for a in range(n // 2 + 1) for b in range(-(n // 2), n // 2 + 1) if (a, b) > (0, 0)]
+
+    def part(a, b):
+        return lambda W: n**3 / (16 * np.pi**2) * jnp.abs(cj.models.matrix_to_fourier(W)[a, b]) ** 2 / (a * a + b * b)
+
+    return cj.System(system.algebra, [part(a, b) for a, b in modes], list(system.noises), side="right")
 
 
 # su(3) with diag(1, 1, −2) = √3 λ₈ in place of λ₈: the structure constants are whole and half numbers, so that doubles

@@ -80,8 +80,7 @@ class LieAlgebra(eqx.Module):
 
     def ad_star(self, xi: Element, mu: State) -> State:
         """ad*_ξ μ."""
-        _, transpose = jax.vjp(lambda c: self.coordinates(self.bracket(xi, self.element(c))), jnp.zeros(self.dim))
-        return self.element(transpose(self.coordinates(mu))[0])
+        return self.element(_transposed(self, lambda eta: self.bracket(xi, eta), mu))
 
     def poisson(self, mu: State) -> Float[Array, "dim dim"]:
         """The Poisson matrix J(μ), with ad*_ξ μ = −J(μ) ξ."""
@@ -99,6 +98,10 @@ class LieAlgebra(eqx.Module):
     def dexpinv(self, sigma: Element, zeta: Element) -> Element:
         """dexp_σ⁻¹ ζ = ζ − ½[σ, ζ] + (1/12)[σ,[σ, ζ]] − …"""
         return self.element(jnp.linalg.solve(_phi1(self.ad(sigma)), self.coordinates(zeta)))
+
+    def dexp_star(self, sigma: Element, mu: State) -> State:
+        """dexp*_σ μ = (exp(ad*_σ) − 1)/ad*_σ μ, the mean of flow(tσ, μ) over t in [0, 1]."""
+        return self.element(_transposed(self, lambda zeta: self.dexp(sigma, zeta), mu))
 
     def gradient(self, h: Callable[[State], Float[Array, ""]], mu: State) -> Element:
         """∂h/∂μ: the element of g with <δμ, ∂h/∂μ> = Dh(μ)δμ."""
@@ -144,6 +147,31 @@ class LieAlgebra(eqx.Module):
             return cure(self, self.flow(sigma, mu), anchor), anchor
         high, low = _flow_doubledouble(self, self.coordinates(sigma), self.coordinates(mu), anchor)
         return self.element(high), low
+
+    # The Cayley transform cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) in a faithful matrix representation, where there is one.
+
+    def log_cayley(self, sigma: Element) -> Element:
+        """The element with exp(log_cayley(σ)) = cay(σ), from which the rest follows."""
+        raise TypeError(
+            f"{type(self).__name__} has no Cayley transform: that needs a matrix representation, which SO3, SE3, SU "
+            "and products of these have. Use tau=Exp(), or override `log_cayley` in an algebra of your own."
+        )
+
+    def cayley_flow(self, sigma: Element, mu: State) -> State:
+        """Ad*_{cay(σ)} μ."""
+        return self.flow(self.log_cayley(sigma), mu)
+
+    def cayley_transport(self, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
+        """`cayley_flow` without round-off drift, as `transport`."""
+        return self.transport(self.log_cayley(sigma), mu, anchor)
+
+    def dcayinv(self, sigma: Element, zeta: Element) -> Element:
+        """The inverse of dcay_σ: δ ↦ (D cay(σ) δ) cay(σ)⁻¹."""
+        return self.element(jnp.linalg.solve(_dcay_matrix(self, sigma), self.coordinates(zeta)))
+
+    def dcay_star(self, sigma: Element, mu: State) -> State:
+        """dcay*_σ μ, the dual of dcay_σ."""
+        return self.element(_dcay_matrix(self, sigma).T @ self.coordinates(mu))
 
     # The group, as matrices; by default its adjoint representation.
 
@@ -203,6 +231,22 @@ class LieAlgebra(eqx.Module):
     def __eq__(self, other: object) -> bool:
         """By content."""
         return self is other or (isinstance(other, LieAlgebra) and self._content() == other._content())
+
+
+def _transposed(algebra: LieAlgebra, linear: Callable[[Element], Element], mu: State) -> Float[Array, " dim"]:
+    """The coordinates of the state ν with <ν, ζ> = <μ, linear(ζ)> for all ζ."""
+    _, transpose = jax.vjp(lambda c: algebra.coordinates(linear(algebra.element(c))), jnp.zeros(algebra.dim))
+    return transpose(algebra.coordinates(mu))[0]
+
+
+def _dcay_matrix(algebra: LieAlgebra, sigma: Element) -> Float[Array, "dim dim"]:
+    """dcay_σ = dexp_{log cay σ} D log_cayley(σ)."""
+
+    def column(e: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        log, derivative = jax.jvp(algebra.log_cayley, (sigma,), (algebra.element(e),))
+        return algebra.coordinates(algebra.dexp(log, derivative))
+
+    return jax.vmap(column, out_axes=1)(jnp.eye(algebra.dim))
 
 
 def cap(correction: Array, mu: State) -> Array:

@@ -88,6 +88,26 @@ class Product(LieAlgebra):
         """Factor by factor."""
         return self._elements(lambda f, a, b: f.dexpinv(a, b), sigma, zeta)
 
+    def dexp_star(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.dexp_star(a, m), sigma, mu)
+
+    def log_cayley(self, sigma: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a: f.log_cayley(a), sigma)
+
+    def cayley_flow(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.cayley_flow(a, m), sigma, mu)
+
+    def dcayinv(self, sigma: Vector, zeta: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, b: f.dcayinv(a, b), sigma, zeta)
+
+    def dcay_star(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.dcay_star(a, m), sigma, mu)
+
     def casimirs(self, mu: Vector) -> Float[Array, " k"]:
         """The Casimirs of the factors."""
         return _flatten(self._each(lambda f, m: f.casimirs(m), mu))
@@ -112,9 +132,15 @@ class Product(LieAlgebra):
 
     def transport(self, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
         """Each factor in its own way."""
+        return self._transport(lambda f, *args: f.transport(*args), sigma, mu, anchor)
 
+    def cayley_transport(self, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
+        """Each factor in its own way."""
+        return self._transport(lambda f, *args: f.cayley_transport(*args), sigma, mu, anchor)
+
+    def _transport(self, act: Callable, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
         def one(f, s, m, kept):
-            moved, kept = f.transport(s, m, kept)
+            moved, kept = act(f, s, m, kept)
             return f.coordinates(moved), kept
 
         moved, kept = zip(*self._each(one, sigma, mu, trees=anchor), strict=True)

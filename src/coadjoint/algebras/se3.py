@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _doubledouble as dd
+from .._series import arctan
 from .base import LieAlgebra, cap
 from .so3 import SO3, Vec3, align, cross, orthogonal, reciprocal, rescale, rotation, turn
 
@@ -45,6 +46,37 @@ class SE3(LieAlgebra):
     def dexpinv(self, sigma: Vec6, zeta: Vec6) -> Vec6:
         """The function of so(3) on the diagonal, its derivative below; |ω| < 2π."""
         return _lift(_so3.dexpinv, sigma, zeta)
+
+    def dexp_star(self, sigma: Vec6, mu: Vec6) -> Vec6:
+        """(f(ω) π + (D_v f(ω)) γ, f(ω) γ) with f = dexp* of so(3)."""
+        (omega, v), (pi, gamma) = _halves(sigma), _halves(mu)
+        below, drift = jax.jvp(lambda o: _so3.dexp_star(o, gamma), (omega,), (v,))
+        return jnp.concatenate([_so3.dexp_star(omega, pi) + drift, below])
+
+    # The Cayley transform of 4×4 matrices ((ω̂, v), (0, 0)).
+
+    def log_cayley(self, sigma: Vec6) -> Vec6:
+        """(a₁ ω, v + ¼ a₃ ω×(ω×v)), a_k functions of |ω|²/4: the logarithm is 2 artanh(σ/2), an odd series in σ."""
+        omega, v = _halves(sigma)
+        x = 0.25 * (omega @ omega)
+        return jnp.concatenate([arctan(1, x) * omega, v + 0.25 * arctan(3, x) * cross(omega, cross(omega, v))])
+
+    def dcayinv(self, sigma: Vec6, zeta: Vec6) -> Vec6:
+        """(1 − σ/2) ζ (1 + σ/2) = ζ − ½ [σ, ζ] − ¼ σζσ, with σζσ = (−(ω·η) ω, ω×(η×v))."""
+        (omega, v), (eta, _) = _halves(sigma), _halves(zeta)
+        third = jnp.concatenate([-(omega @ eta) * omega, cross(omega, cross(eta, v))])
+        return zeta - 0.5 * self.bracket(sigma, zeta) - 0.25 * third
+
+    def dcay_star(self, sigma: Vec6, mu: Vec6) -> Vec6:
+        """(dcay*_ω π − ½ Bv × Bγ, Bγ) with B = (1 + ω̂/2)⁻¹."""
+        (omega, v), (pi, gamma) = _halves(sigma), _halves(mu)
+        scale = 1.0 / (1.0 + 0.25 * (omega @ omega))
+
+        def B(x: Vec3) -> Vec3:
+            return scale * (x - 0.5 * cross(omega, x) + 0.25 * (omega @ x) * omega)
+
+        moved = B(gamma)
+        return jnp.concatenate([_so3.dcay_star(omega, pi) - 0.5 * cross(B(v), moved), moved])
 
     def casimirs(self, mu: Vec6) -> Float[Array, "2"]:
         """(π·γ, |γ|²)."""

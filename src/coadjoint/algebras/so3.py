@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import _doubledouble as dd
-from .._series import half_cot, stumpff
+from .._series import arctan, half_cot, stumpff
 from .base import LieAlgebra, cap
 
 Vec3 = Float[Array, "3"]
@@ -56,6 +56,22 @@ class SO3(LieAlgebra):
         """ζ − ½ σ×ζ + (1 − (θ/2) cot(θ/2))/θ² σ×(σ×ζ), θ = |σ| < 2π."""
         once = cross(sigma, zeta)
         return zeta - 0.5 * once + half_cot(sigma @ sigma) * cross(sigma, once)
+
+    def dexp_star(self, sigma: Vec3, mu: Vec3) -> Vec3:
+        """dexp_{−σ} μ, since ad*_σ = ad_{−σ}."""
+        return self.dexp(-sigma, mu)
+
+    def log_cayley(self, sigma: Vec3) -> Vec3:
+        """cay(σ̂) turns about σ by the angle 2 arctan(|σ|/2)."""
+        return arctan(1, 0.25 * (sigma @ sigma)) * sigma
+
+    def dcayinv(self, sigma: Vec3, zeta: Vec3) -> Vec3:
+        """ζ − ½ σ×ζ + ¼ (σ·ζ) σ."""
+        return zeta - 0.5 * cross(sigma, zeta) + 0.25 * (sigma @ zeta) * sigma
+
+    def dcay_star(self, sigma: Vec3, mu: Vec3) -> Vec3:
+        """(μ − ½ σ×μ)/(1 + |σ|²/4)."""
+        return (mu - 0.5 * cross(sigma, mu)) / (1.0 + 0.25 * (sigma @ sigma))
 
     def casimirs(self, mu: Vec3) -> Float[Array, "1"]:
         """|μ|²."""

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, Complex, Float
 
 from .. import _checks
+from .._series import BERNOULLI, arctan
 from .base import LieAlgebra
 
 Matrix = Complex[Array, "n n"]
 
 _LARGEST_DENSE = 64  # dimension up to which dexp and dexpinv form the matrix of ad
-_BERNOULLI = (1.0, -1 / 2, 1 / 12, 0.0, -1 / 720, 0.0, 1 / 30240, 0.0, -1 / 1209600, 0.0, 1 / 47900160)  # B_k/k!
 
 
 def dagger(a: Matrix) -> Matrix:
@@ -99,12 +99,16 @@ class SU(LieAlgebra):
         lam, v = jnp.linalg.eigh(-1j * sigma)
         return v @ (_phi1(lam[:, None] - lam) * (dagger(v) @ zeta @ v)) @ dagger(v)
 
+    def dexp_star(self, sigma: Matrix, mu: Matrix) -> Matrix:
+        """dexp_{−σ} μ, since ad*_σ = ad_{−σ}."""
+        return self.dexp(-sigma, mu)
+
     def dexpinv(self, sigma: Matrix, zeta: Matrix) -> Matrix:
         """ζ − ½[σ, ζ] + (1/12)[σ,[σ, ζ]] − …: exact up to dimension 64, above to tenth order in σ."""
         if self.dim <= _LARGEST_DENSE:
             return super().dexpinv(sigma, zeta)
         total, term = zeta, zeta
-        for b in _BERNOULLI[1:]:
+        for b in BERNOULLI[1:]:
             term = self.bracket(sigma, term)
             total = total + b * term
         return total
@@ -140,10 +144,38 @@ class SU(LieAlgebra):
 
     def transport(self, sigma: Matrix, mu: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
         """U ← e^{−σ} U with one Newton–Schulz step towards the unitary group, then W = U W₀ Uᴴ: nothing accumulates."""
-        u, start = anchor
-        u = unitary(dagger(exp_skew(sigma)) @ u)
-        w = u @ start @ dagger(u)
-        return 0.5 * (w - dagger(w)), (u, start)
+        return _moved(dagger(exp_skew(sigma)), anchor)
+
+    # The Cayley transform cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) lies in U(n): its phase, which acts on nothing, is left out.
+
+    def log_cayley(self, sigma: Matrix) -> Matrix:
+        """In the eigenbasis of σ, iλ ↦ 2i arctan(λ/2), without trace."""
+        log = _log_cayley(sigma)
+        return log - (jnp.trace(log) / self.n) * jnp.eye(self.n)
+
+    def cayley_flow(self, sigma: Matrix, mu: Matrix) -> Matrix:
+        """cay(σ)ᴴ μ cay(σ)."""
+        u = _cayley(sigma)
+        return dagger(u) @ mu @ u
+
+    def cayley_transport(self, sigma: Matrix, mu: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
+        """As `transport`, with cay(σ)ᴴ in place of e^{−σ}: no eigenvalues are computed."""
+        return _moved(dagger(_cayley(sigma)), anchor)
+
+    def dcayinv(self, sigma: Matrix, zeta: Matrix) -> Matrix:
+        """(1 − σ/2) ζ (1 + σ/2) + c (1 − σ²/4), c such that the trace vanishes."""
+        one = jnp.eye(self.n)
+        product = (one - 0.5 * sigma) @ zeta @ (one + 0.5 * sigma)
+        square = one - 0.25 * (sigma @ sigma)
+        return product - (jnp.trace(product) / jnp.trace(square)) * square
+
+    def dcay_star(self, sigma: Matrix, mu: Matrix) -> Matrix:
+        """(1 + σ/2)⁻¹ μ (1 − σ/2)⁻¹, without trace."""
+        factor = jax.scipy.linalg.lu_factor(jnp.eye(self.n) + 0.5 * sigma)
+        half = jax.scipy.linalg.lu_solve(factor, mu)
+        m = -jax.scipy.linalg.lu_solve(factor, dagger(half))  # m is skew-Hermitian, and this is −mᴴ
+        m = 0.5 * (m - dagger(m))
+        return m - (jnp.trace(m) / self.n) * jnp.eye(self.n)
 
     # The group SU(n).
 
@@ -162,6 +194,20 @@ class SU(LieAlgebra):
     def coadjoint(self, g: Matrix, mu: Matrix) -> Matrix:
         """Ad*_g μ = g⁻¹ μ g."""
         return dagger(g) @ mu @ g
+
+
+def _moved(step: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
+    """W = U W₀ Uᴴ after U ← step U, kept unitary."""
+    u, start = anchor
+    u = unitary(step @ u)
+    w = u @ start @ dagger(u)
+    return 0.5 * (w - dagger(w)), (u, start)
+
+
+def _cayley(sigma: Matrix) -> Matrix:
+    """(1 − σ/2)⁻¹(1 + σ/2), unitary to round-off."""
+    one = jnp.eye(sigma.shape[0])
+    return jnp.linalg.solve(one - 0.5 * sigma, one + 0.5 * sigma)
 
 
 def unitary(u: Matrix) -> Matrix:
@@ -185,6 +231,27 @@ def _exp_skew_jvp(primals, tangents):
     u = (v * jnp.exp(1j * lam)) @ dagger(v)
     inner = _phi1(lam - lam[:, None]) * (dagger(v) @ delta @ v)
     return u, u @ v @ inner @ dagger(v)
+
+
+@jax.custom_jvp
+def _log_cayley(sigma: Matrix) -> Matrix:
+    """The function iλ ↦ 2i arctan(λ/2) of a skew-Hermitian matrix."""
+    lam, v = jnp.linalg.eigh(-1j * sigma)
+    return (v * (2j * jnp.arctan(0.5 * lam))) @ dagger(v)
+
+
+@_log_cayley.defjvp
+def _log_cayley_jvp(primals, tangents):
+    """By divided differences: arctan a − arctan b = arctan((a − b)/(1 + ab)) where 1 + ab > 0, as it is where a = b."""
+    (sigma,), (delta,) = primals, tangents
+    lam, v = jnp.linalg.eigh(-1j * sigma)
+    a, b = 0.5 * lam[:, None], 0.5 * lam
+    near = 1.0 + a * b > 0.5
+    scale = jnp.where(near, 1.0 + a * b, 1.0)
+    close = arctan(1, ((a - b) / scale) ** 2) / scale
+    far = (jnp.arctan(a) - jnp.arctan(b)) / jnp.where(near, 1.0, a - b)
+    inner = jnp.where(near, close, far) * (dagger(v) @ delta @ v)
+    return (v * (2j * jnp.arctan(0.5 * lam))) @ dagger(v), v @ inner @ dagger(v)
 
 
 def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:

@@ -2,15 +2,49 @@
 
 from .adaptive import Adaptive as Adaptive
 from .base import Claims as Claims
+from .base import Cost as Cost
 from .base import Integrator as Integrator
+from .commutator_free import CommutatorFree as CommutatorFree
 from .direct import Heun as Heun
 from .direct import ImplicitMidpoint as ImplicitMidpoint
 from .direct import Trapezoidal as Trapezoidal
+from .discrete_gradient import DiscreteGradient as DiscreteGradient
 from .levy import TMKLevy as TMKLevy
+from .midpoint import IsospectralMidpoint as IsospectralMidpoint
+from .midpoint import LieMidpoint as LieMidpoint
 from .munthe_kaas import EulerMaruyamaMK as EulerMaruyamaMK
 from .munthe_kaas import HeunMK as HeunMK
+from .recommend import Recommendation as Recommendation
+from .recommend import recommend as recommend
+from .rkmk import RKMK as RKMK
+from .splitting import LieTrotter as LieTrotter
+from .splitting import Strang as Strang
 from .strong15 import TMK15 as TMK15
 from .table import claims_table as claims_table
+from .tableau import TABLEAUX as TABLEAUX
+from .tableau import Tableau as Tableau
+from .tau import Cayley as Cayley
+from .tau import Exp as Exp
+from .tau import Tau as Tau
 from .tmk import TMK as TMK
 
-ALL = (TMK, TMKLevy, TMK15, HeunMK, EulerMaruyamaMK, ImplicitMidpoint, Trapezoidal, Heun)
+# Every method, by the name under which the table of claims shows it and the tests measure it.
+ALL: dict[str, Integrator] = {
+    "TMK": TMK(),
+    "TMKLevy": TMKLevy(),
+    "TMK15": TMK15(),
+    "HeunMK": HeunMK(),
+    "EulerMaruyamaMK": EulerMaruyamaMK(),
+    **{f'RKMK("{name}")': RKMK(name) for name in TABLEAUX},
+    "LieMidpoint": LieMidpoint(),
+    "IsospectralMidpoint": IsospectralMidpoint(),
+    'DiscreteGradient("gonzalez")': DiscreteGradient("gonzalez"),
+    'DiscreteGradient("average")': DiscreteGradient("average"),
+    "LieTrotter": LieTrotter(),
+    "Strang": Strang(),
+    "CommutatorFree(3)": CommutatorFree(3),
+    "CommutatorFree(4)": CommutatorFree(4),
+    "ImplicitMidpoint": ImplicitMidpoint(),
+    "Trapezoidal": Trapezoidal(),
+    "Heun": Heun(),
+}

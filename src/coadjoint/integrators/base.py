@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -14,8 +15,25 @@ from .._rootfind import Info, solve_root
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..systems import System
+from .tau import Exp, Tau
 
-DENSE = 64  # largest dimension for which Jacobians are formed
+DENSE = 64  # largest number of unknowns for which Jacobians are formed
+_EXP = Exp()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step costs: group actions and gradients of h, and how many more for each iteration or part of h.
+
+    An action is a flow, or the dual of the differential of τ, which is as dear. A gradient is ∂h, or a derivative of
+    it in one direction, for one noise or for all of them at once.
+    """
+
+    flows: int = 0
+    gradients: int = 0
+    each: str = ""  # "", "iteration" or "part"
+    flows_each: int = 0
+    gradients_each: int = 0
 
 
 @dataclass(frozen=True)
@@ -23,10 +41,12 @@ class Claims:
     """What an integrator promises. The tables of the documentation and the verification tests read this."""
 
     order: int  # deterministic order
-    strong_commuting: float  # strong order with one SALT noise, or commuting ones
+    strong_commuting: float  # strong order with one SALT noise, or commuting ones; 0 if it takes no noise
     strong: float  # strong order with any SALT noises
     casimirs: bool  # keeps every Casimir to round-off
-    energy: str = ""  # the Hamiltonians whose energy it keeps without noise: "", "quadratic" or "any"
+    weak: float = 0.0  # weak order with any SALT noises
+    cost: Cost = Cost()
+    energy: str = ""  # the Hamiltonians whose energy it keeps without noise: "", "quadratic", "polynomial" or "any"
     symplectic: bool = False  # a Poisson map, symplectic on the coadjoint orbits
     symmetric: bool = False  # without noise, its own inverse when time runs backwards
     explicit: bool = False
@@ -78,24 +98,22 @@ class OrbitCarry(NamedTuple):
     start: State | None  # μ₀, with g
 
 
-class OrbitMethod(Integrator):
-    """A method on the coadjoint orbit: σ from a rule, then the exact group action μ ← flow(sσ, μ).
+class GroupMethod(Integrator):
+    """A method that moves on the coadjoint orbit, by exact group actions μ ← Ad*_{τ(sσ)} μ alone.
 
-    Whatever σ is, the action keeps every Casimir; `drift_free` also removes the round-off of the action. A subclass
-    gives the rule.
+    Whatever σ is, the action keeps every Casimir; `drift_free` also removes the round-off of the action. A method whose
+    τ is not the exponential has it as a field `tau`.
     """
 
     drift_free: eqx.AbstractVar[bool]
 
-    @abc.abstractmethod
-    def sigma(
-        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
-        """σ_n, the element of the algebra by which the step moves."""
+    @property
+    def _tau(self) -> Tau:
+        return getattr(self, "tau", _EXP)
 
     def init(self, system: System, mu: State) -> OrbitCarry:
         """What the algebra remembers of the starting orbit."""
-        return OrbitCarry(system.algebra.anchor(mu) if self.drift_free else None, None, None)
+        return OrbitCarry(self._tau.anchor(system.algebra, mu) if self.drift_free else None, None, None)
 
     def init_group(self, system: System, mu: State, carry: OrbitCarry) -> OrbitCarry:
         """With g₀ = 1."""
@@ -106,22 +124,36 @@ class OrbitMethod(Integrator):
         """g_n."""
         return carry.g
 
+    def act(self, system: System, sigma: Element, mu: State, carry: OrbitCarry) -> tuple[State, OrbitCarry]:
+        """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n."""
+        algebra, s, tau = system.algebra, system.sign, self._tau
+        anchor, g, start = carry
+        if self.drift_free:
+            mu, anchor = tau.transport(algebra, s * sigma, mu, anchor)
+        else:
+            mu = tau.action(algebra, s * sigma, mu)
+        if g is not None and start is not None:
+            step = tau.group(algebra, sigma)
+            g = algebra.group_product(g, step) if s == 1 else algebra.group_product(step, g)
+            g = algebra.group_align(g, start, mu) if s == 1 else algebra.group_align(g, mu, start)
+        return mu, OrbitCarry(anchor, g, start)
+
+
+class OrbitMethod(GroupMethod):
+    """A method that moves once a step: σ from a rule, which a subclass gives, then the group action."""
+
+    @abc.abstractmethod
+    def sigma(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
+    ) -> tuple[Element, Info]:
+        """σ_n, the element of the algebra by which the step moves."""
+
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, Info]:
-        """σ, then the group action; left: g_{n+1} = g_n exp(σ), right: g_{n+1} = exp(σ) g_n."""
-        algebra, s = system.algebra, system.sign
-        anchor, g, start = carry
+        """σ, then the group action."""
         sigma, info = self.sigma(system, mu, t, dt, dS)
-        if self.drift_free:
-            mu, anchor = algebra.transport(s * sigma, mu, anchor)
-        else:
-            mu = algebra.flow(s * sigma, mu)
-        if g is not None:
-            step = algebra.group_exp(sigma)
-            g = algebra.group_product(g, step) if s == 1 else algebra.group_product(step, g)
-            g = algebra.group_align(g, start, mu) if s == 1 else algebra.group_align(g, mu, start)
-        carry = OrbitCarry(anchor, g, start)
+        mu, carry = self.act(system, sigma, mu, carry)
         return mu, carry, info._replace(converged=info.converged & jnp.all(jnp.isfinite(mu)))
 
 
@@ -148,14 +180,27 @@ class ImplicitSolve(eqx.Module):
         """The same without fallbacks, written for evaluation lane by lane."""
         return dataclasses.replace(self, fallbacks=False, in_lanes=True)
 
-    def __call__(self, system: System, f: Any, jacobian0: Any) -> tuple[Element, Info]:
-        """The root of f(x, 1) continued from x = 0 at λ = 0; x is an element or a state of the algebra."""
+    def __call__(
+        self, system: System, f: Any, jacobian0: Any, stages: int | None = None
+    ) -> tuple[Element | Float[Array, "stages *shape"], Info]:
+        """The root of f(x, 1) continued from x = 0 at λ = 0; x is an element or a state of the algebra.
+
+        With `stages`, x is a stack of so many.
+        """
         algebra = system.algebra
-        dense = algebra.dim <= DENSE
+        size = algebra.dim * (stages or 1)
+
+        def element(c: Float[Array, " size"]) -> Array:
+            return algebra.element(c) if stages is None else jax.vmap(algebra.element)(c.reshape(stages, -1))
+
+        def coordinates(x: Array) -> Float[Array, " size"]:
+            return algebra.coordinates(x) if stages is None else jax.vmap(algebra.coordinates)(x).reshape(-1)
+
+        dense = size <= DENSE
         method = ("chord" if dense else "fixed_point") if self.solver == "auto" else self.solver
         c, info = solve_root(
-            lambda c, lam: algebra.coordinates(f(algebra.element(c), lam)),
-            jnp.zeros(algebra.dim),
+            lambda c, lam: coordinates(f(element(c), lam)),
+            jnp.zeros(size),
             method=method,
             jacobian0=jacobian0,
             tol=self.tol,
@@ -164,7 +209,7 @@ class ImplicitSolve(eqx.Module):
             dense=dense,
             in_lanes=self.in_lanes,
         )
-        return algebra.element(c), info
+        return element(c), info
 
 
 def truncated(system: System, dS: Increment) -> Float[Array, " M"]:

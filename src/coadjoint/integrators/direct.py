@@ -14,7 +14,7 @@ from .._rootfind import Info, explicit_info
 from ..algebras.base import State
 from ..drivers import Increment
 from ..systems import System
-from .base import Claims, ImplicitSolve, Integrator, truncated
+from .base import Claims, Cost, ImplicitSolve, Integrator, truncated
 
 
 class _ImplicitDirect(Integrator):
@@ -57,7 +57,14 @@ class ImplicitMidpoint(_ImplicitDirect):
     """The implicit midpoint rule: μ_{n+1} = μ_n + F(½ (μ_n + μ_{n+1})). Keeps quadratic Casimirs, and no others."""
 
     claims: ClassVar[Claims] = Claims(
-        order=2, strong_commuting=1.0, strong=0.5, casimirs=False, energy="quadratic", symmetric=True
+        order=2,
+        strong_commuting=1.0,
+        strong=0.5,
+        weak=1.0,
+        casimirs=False,
+        cost=Cost(0, 0, "iteration", 0, 1),
+        energy="quadratic",
+        symmetric=True,
     )
 
     def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
@@ -68,7 +75,15 @@ class ImplicitMidpoint(_ImplicitDirect):
 class Trapezoidal(_ImplicitDirect):
     """The trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_{n+1}))."""
 
-    claims: ClassVar[Claims] = Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=False, symmetric=True)
+    claims: ClassVar[Claims] = Claims(
+        order=2,
+        strong_commuting=1.0,
+        strong=0.5,
+        weak=1.0,
+        casimirs=False,
+        cost=Cost(0, 0, "iteration", 0, 2),
+        symmetric=True,
+    )
 
     def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
         """½ (F(μ_n) + F(μ_n + x))."""
@@ -78,7 +93,9 @@ class Trapezoidal(_ImplicitDirect):
 class Heun(Integrator):
     """Heun's method, the explicit trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_n + F(μ_n)))."""
 
-    claims: ClassVar[Claims] = Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=False, explicit=True)
+    claims: ClassVar[Claims] = Claims(
+        order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=False, cost=Cost(0, 2), explicit=True
+    )
 
     def init(self, system: System, mu: State) -> PyTree:
         """Nothing to carry."""

@@ -11,7 +11,7 @@ from .._rootfind import Info
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..systems import System
-from .base import Claims, ImplicitSolve, OrbitMethod, truncated
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 from .tmk import trapezoidal
 
 
@@ -27,7 +27,14 @@ class TMKLevy(OrbitMethod):
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
-        order=2, strong_commuting=1.0, strong=1.0, casimirs=True, energy="quadratic", symmetric=True
+        order=2,
+        strong_commuting=1.0,
+        strong=1.0,
+        weak=1.0,
+        casimirs=True,
+        cost=Cost(1, 0, "iteration", 1, 1),
+        energy="quadratic",
+        symmetric=True,
     )
 
     solve: ImplicitSolve

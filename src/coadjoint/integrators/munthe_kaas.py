@@ -10,7 +10,7 @@ from .._rootfind import Info, explicit_info
 from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..systems import System
-from .base import Claims, OrbitMethod
+from .base import Claims, Cost, OrbitMethod
 
 
 class EulerMaruyamaMK(OrbitMethod):
@@ -24,7 +24,9 @@ class EulerMaruyamaMK(OrbitMethod):
     right for any path, not for Brownian motion alone.
     """  # fmt: skip
 
-    claims: ClassVar[Claims] = Claims(order=1, strong_commuting=1.0, strong=0.5, casimirs=True, explicit=True)
+    claims: ClassVar[Claims] = Claims(
+        order=1, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=True, cost=Cost(1, 1), explicit=True
+    )
 
     drift_free: bool = eqx.field(static=True, default=True)
 
@@ -48,7 +50,9 @@ class HeunMK(OrbitMethod):
     with ζ(μ) = ∂h(μ) dt + Σ_i ∂h_i(μ) ΔS^i.
     """  # fmt: skip
 
-    claims: ClassVar[Claims] = Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=True, explicit=True)
+    claims: ClassVar[Claims] = Claims(
+        order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=True, cost=Cost(2, 2), explicit=True
+    )
 
     drift_free: bool = eqx.field(static=True, default=True)
 

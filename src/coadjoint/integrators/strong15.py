@@ -11,7 +11,7 @@ from .._rootfind import Info
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..systems import System
-from .base import Claims, ImplicitSolve, OrbitMethod
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod
 from .levy import area_term
 from .tmk import trapezoidal
 
@@ -34,7 +34,14 @@ class TMK15(OrbitMethod):
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
-        order=2, strong_commuting=1.5, strong=1.5, casimirs=True, energy="quadratic", symmetric=True
+        order=2,
+        strong_commuting=1.5,
+        strong=1.5,
+        weak=1.5,
+        casimirs=True,
+        cost=Cost(1, 2, "iteration", 1, 1),
+        energy="quadratic",
+        symmetric=True,
     )
 
     solve: ImplicitSolve

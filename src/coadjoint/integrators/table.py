@@ -1,6 +1,6 @@
 """The table of integrators, made from their claims."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from .base import Claims, Integrator
 
@@ -9,32 +9,47 @@ _HEAD = (
     "order",
     "strong, one or commuting SALT noises",
     "strong, any SALT noises",
+    "weak",
     "Casimirs",
     "energy without noise",
     "symplectic",
     "symmetric",
     "explicit",
+    "actions a step",
+    "gradients a step",
 )
 
 
-def claims_table(integrators: Iterable[type[Integrator]]) -> str:
+def claims_table(integrators: Mapping[str, Integrator]) -> str:
     """A Markdown table with a row for each integrator."""
-    rows = [_HEAD, tuple("---" for _ in _HEAD), *(_row(i.__name__, i.claims) for i in integrators)]
+    rows = [_HEAD, tuple("---" for _ in _HEAD), *(_row(name, i.claims) for name, i in integrators.items())]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def cost_words(once: int, more: int, each: str) -> str:
+    """A number a step, and more for each iteration or part: 1 + 2/iteration."""
+    words = [f"{more}/{each}" if more else "", f"{once}" if once else ""]
+    return " + ".join(filter(None, reversed(words))).replace("+ -", "− ") or "0"
 
 
 def _row(name: str, c: Claims) -> tuple[str, ...]:
     def yes(flag: bool) -> str:
         return "yes" if flag else "–"
 
+    def order(value: float) -> str:
+        return f"{value:g}" if value else "–"
+
     return (
         f"`{name}`",
         str(c.order),
-        f"{c.strong_commuting:g}",
-        f"{c.strong:g}",
+        order(c.strong_commuting),
+        order(c.strong),
+        order(c.weak),
         yes(c.casimirs),
-        {"": "–", "quadratic": "if h is quadratic", "any": "yes"}[c.energy],
+        {"": "–", "quadratic": "if h is quadratic", "polynomial": "if h is polynomial", "any": "yes"}[c.energy],
         yes(c.symplectic),
         yes(c.symmetric),
         yes(c.explicit),
+        cost_words(c.cost.flows, c.cost.flows_each, c.cost.each),
+        cost_words(c.cost.gradients, c.cost.gradients_each, c.cost.each),
     )

@@ -11,7 +11,7 @@ from .._rootfind import Info
 from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..systems import System
-from .base import Claims, ImplicitSolve, OrbitMethod, truncated
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 
 
 class TMK(OrbitMethod):
@@ -31,7 +31,14 @@ class TMK(OrbitMethod):
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
-        order=2, strong_commuting=1.0, strong=0.5, casimirs=True, energy="quadratic", symmetric=True
+        order=2,
+        strong_commuting=1.0,
+        strong=0.5,
+        weak=1.0,
+        casimirs=True,
+        cost=Cost(1, 0, "iteration", 1, 1),
+        energy="quadratic",
+        symmetric=True,
     )
 
     solve: ImplicitSolve
@@ -71,11 +78,15 @@ def trapezoidal(
         residual = sigma - system.zeta(m, lam * dt, lam * S)
         return residual if extra is None else residual - lam * extra
 
-    def jacobian0():
-        def linear(c):
-            m = mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu)
-            return algebra.coordinates(system.zeta(m, dt, S))
+    return solve(system, f, lambda: frozen_jacobian(system, mu, dt, S))
 
-        return jnp.eye(algebra.dim) - jax.jacfwd(linear)(jnp.zeros(algebra.dim))
 
-    return solve(system, f, jacobian0)
+def frozen_jacobian(system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> Float[Array, "dim dim"]:
+    """Df(0) = I + s (dt/2) D²h J(μ) + s Σ_i (ΔS^i/2) D²h_i J(μ), that of every symmetric rule with one gradient."""
+    algebra, s = system.algebra, system.sign
+
+    def linear(c):
+        m = mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu)
+        return algebra.coordinates(system.zeta(m, dt, S))
+
+    return jnp.eye(algebra.dim) - jax.jacfwd(linear)(jnp.zeros(algebra.dim))

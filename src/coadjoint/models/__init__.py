@@ -2,6 +2,7 @@
 
 from .heavy_top import heavy_top as heavy_top
 from .kirchhoff import kirchhoff as kirchhoff
+from .maxwell_bloch import maxwell_bloch as maxwell_bloch
 from .rigid_body import rigid_body as rigid_body
 from .sine_euler import fourier_to_matrix as fourier_to_matrix
 from .sine_euler import matrix_to_fourier as matrix_to_fourier

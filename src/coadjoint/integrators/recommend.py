@@ -1,0 +1,172 @@
+"""Which method for a system: the claims of all methods, read for that system."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..systems import System
+from .base import DENSE, Claims, Integrator
+from .parts import energy_parts, noise_parts
+
+_ITERATIONS = 5, 10  # of an implicit step, typically: by the chord method; by fixed-point iteration in large algebras
+_MANY = 16  # noises, whose pairs are many
+_DEGREES = {"quadratic": 2, "polynomial": 6}  # kinds of energies, and the degree up to which they are looked for
+_KEEPS = {"quadratic": ("quadratic", "polynomial", "any"), "polynomial": ("polynomial", "any"), "any": ("any",)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a method promises for one system."""
+
+    name: str
+    integrator: Integrator
+    order: int  # without noise
+    strong: float | None  # with the noise of the system, if it has any
+    keeps: tuple[str, ...]  # the energy and time symmetry without noise
+    path: str  # what it asks of the path beside its increments
+    actions: int  # a step; of an implicit one with a typical number of iterations
+    gradients: int
+
+    @property
+    def merits(self) -> tuple:
+        """What can be compared: a row whose every entry is at least as large as another's is at least as good."""
+        easy = self.path == "", self.integrator.claims.explicit
+        return self.strong or 0.0, self.order, frozenset(self.keeps), *easy, -self.actions, -self.gradients
+
+
+class Recommendation(tuple[Row, ...]):
+    """Methods for a system, best first. `[0].integrator` is the first choice; printed, it is a table.
+
+    `system` says in words what the rows are for; `refused` which methods do not take it, and why.
+    """
+
+    system: str
+    refused: Mapping[str, str]
+
+    def __new__(cls, rows: list[Row], system: str, refused: Mapping[str, str]) -> "Recommendation":
+        """A tuple of rows."""
+        self = super().__new__(cls, rows)
+        self.system, self.refused = system, refused
+        return self
+
+    def __repr__(self) -> str:
+        """The table as text."""
+        noisy = any(row.strong is not None for row in self)
+        cells = [("", "integrator", "order", "strong", "keeps", "path", "actions, gradients a step")]
+        for k, row in enumerate(self, 1):
+            about = "about " if row.integrator.claims.cost.each == "iteration" else ""
+            cost = f"{about}{row.actions}, {row.gradients}"
+            strong = f"{row.strong or 0:g}"
+            cells.append((f"{k}.", row.name, str(row.order), strong, ", ".join(row.keeps) or "–", row.path, cost))
+        columns = [c for c in zip(*cells, strict=True) if noisy or c[0] not in ("strong", "path")]
+        lines = zip(*([x.ljust(max(map(len, c))) for x in c] for c in columns), strict=True)
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.refused.items():
+            reasons.setdefault(reason.split(": ")[0], []).append(name)
+        unfit = [f"Not {', '.join(names)}: {reason}." for reason, names in reasons.items()]
+        return "\n".join([self.system, *("  ".join(line).rstrip() for line in lines), *unfit])
+
+
+def recommend(system: System) -> Recommendation:
+    """The methods of the library ranked for a system, from their claims:
+
+        print(cj.recommend(system))
+        cj.solve(system, mu0, t1=1.0, dt=0.01, integrator=cj.recommend(system)[0].integrator)
+
+    Listed are methods that keep every Casimir, and of these only such as no other equals in all. First comes the higher
+    strong order with the noise of the system, which may commute or not, then the higher order without noise, then what
+    keeps more, then what costs less. Methods that need integrals of many noises, a number for each pair, come last. For
+    a long run structure counts for more than order: look down the column of what is kept.
+    """  # fmt: skip
+    from . import ALL
+
+    if not isinstance(system, System):
+        raise TypeError(f"system must be a System, not {type(system).__name__}.")
+    energy = _energy_kind(system)
+    rows, refused = [], {}
+    for name, integrator in ALL.items():
+        try:
+            integrator.check(system)
+        except (TypeError, ValueError) as error:
+            refused[name] = str(error)
+            continue
+        if integrator.claims.casimirs:
+            rows.append(_row(name, integrator, system, energy))
+    rows = [row for k, row in enumerate(rows) if not any(_equals(a, row, j < k) for j, a in enumerate(rows) if j != k)]
+    many = system.n_noise > _MANY
+    rows.sort(key=lambda r: (many and r.path != "", -(r.strong or 0), -r.order, -len(r.keeps), r.actions + r.gradients))
+    return Recommendation(rows, _words(system, energy), refused)
+
+
+def _equals(a: Row, b: Row, before: bool) -> bool:
+    """Whether a is at least as good as b in all, and better in something or listed before it."""
+    return all(x >= y for x, y in zip(a.merits, b.merits, strict=True)) and (before or a.merits != b.merits)
+
+
+def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
+    c, needs = integrator.claims, integrator.needs(system)
+    strong = None
+    if system.n_noise:
+        strong = c.strong_commuting if system.commuting or system.n_noise == 1 else c.strong
+    kept = {
+        "Casimirs": c.casimirs,
+        "energy": c.energy in _KEEPS[energy],
+        "Poisson structure": c.symplectic,
+        "time symmetry": c.symmetric,
+    }
+    path = "log-signature" if needs.third else "areas" if needs.areas else "ΔZ" if needs.Z else ""
+    times = _times(c, system)
+    return Row(
+        name,
+        integrator,
+        c.order,
+        strong,
+        tuple(k for k, yes in kept.items() if yes),
+        path,
+        c.cost.flows + times * c.cost.flows_each,
+        c.cost.gradients + times * c.cost.gradients_each,
+    )
+
+
+def _times(c: Claims, system: System) -> int:
+    """How many iterations or parts a step has."""
+    if c.cost.each == "part":
+        return len(energy_parts(system)) + len(noise_parts(system, jnp.ones(system.n_noise)))
+    chord, fixed_point = _ITERATIONS
+    return 0 if not c.cost.each else chord if system.algebra.dim <= DENSE else fixed_point
+
+
+def _energy_kind(system: System) -> str:
+    """What kind of function h is along random lines: differences of order d + 1 vanish for degree d."""
+    for kind, degree in _DEGREES.items():
+        values = np.asarray(_along_lines(system, degree + 2))
+        if np.max(np.abs(np.diff(values, degree + 1))) <= 1e-10 * (1.0 + np.max(np.abs(values))):
+            return kind
+    return "any"
+
+
+@eqx.filter_jit
+def _along_lines(system: System, points: int) -> Float[Array, "lines points"]:
+    """h at equidistant points of a few lines of length one."""
+    algebra = system.algebra
+    starts, ways = (jnp.asarray(x) for x in np.random.default_rng(0).standard_normal((2, 4, algebra.dim)))
+
+    def value(start: Array, way: Array, t: Array) -> Array:
+        return system.energy(algebra.element(start + t * way))
+
+    return jax.vmap(lambda a, b: jax.vmap(lambda t: value(a, b, t))(jnp.linspace(0.0, 1.0, points)))(starts, ways)
+
+
+def _words(system: System, energy: str) -> str:
+    """The system in a line."""
+    M = system.n_noise
+    kind = "SALT" if system.additive else "nonlinear"
+    commute = "" if M == 1 or not system.additive else " that commute" if system.commuting else " that do not commute"
+    noise = "no noise" if M == 0 else f"{M} {kind} noise{'s' if M > 1 else ''}{commute}"
+    h = {"any": "no polynomial"}.get(energy, energy)
+    return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h}; {noise}:"

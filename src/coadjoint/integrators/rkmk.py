@@ -1,0 +1,120 @@
+"""Runge–Kutta–Munthe-Kaas methods, for any tableau and any τ."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._rootfind import Info, explicit_info
+from ..algebras.base import Element, State
+from ..drivers import Increment
+from ..systems import System
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
+from .tableau import Tableau, named
+from .tau import Exp, Tau, checked
+
+
+class RKMK(OrbitMethod):
+    """A Runge–Kutta–Munthe-Kaas method: a Runge–Kutta method (A, b) for σ, where μ = Ad*_{τ(sσ)} μ_n.
+
+        σ_i = Σ_j a_ij k_j,   k_i = dτinv_{−sσ_i} ζ(Ad*_{τ(sσ_i)} μ_n),   σ = Σ_i b_i k_i,   μ_{n+1} = Ad*_{τ(sσ)} μ_n,
+
+    with ζ(μ) = ∂h(μ) dt + Σ_i ∂h_i(μ) ΔS^i.
+
+    - `tableau`: "euler", "midpoint" (explicit), "heun", "rk4", "gauss2", "gauss4" (Gauss–Legendre), or a `Tableau`.
+      An implicit one is solved for all its stages at once.
+    - `tau`: `Exp()`, `Cayley()` or a `Tau` of your own. dexpinv is taken to the order − 2 brackets that are needed.
+
+    The path enters by its increments alone, so that the strong orders are those of TMK whatever the tableau. A tableau
+    of order 1 takes SALT noise only: with other noise it would converge to another equation.
+
+    Reference: Munthe-Kaas, High order Runge–Kutta methods on manifolds (1999).
+    """  # fmt: skip
+
+    tableau: Tableau = eqx.field(static=True)
+    tau: Tau
+    solve: ImplicitSolve
+    drift_free: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        tableau: str | Tableau = "rk4",
+        tau: Tau = Exp(),
+        tol: float = 1e-14,
+        solver: str = "auto",
+        max_steps: int = 30,
+        fallbacks: bool = True,
+        drift_free: bool = True,
+    ):
+        self.tableau = named(tableau)
+        self.tau = checked(tau)
+        self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
+        self.drift_free = drift_free
+
+    @property
+    def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Those of the tableau."""
+        t = self.tableau
+        n = t.stages
+        cost = Cost(n, n) if t.explicit else Cost(1, 0, "iteration", n, n)
+        centred = (t.A, t.b) == (((0.5,),), (1.0,)) and isinstance(self.tau, Exp)
+        return Claims(
+            order=t.order,
+            strong_commuting=1.0,
+            strong=0.5,
+            weak=1.0,
+            casimirs=True,
+            symmetric=centred,
+            explicit=t.explicit,
+            cost=cost,
+        )
+
+    def check(self, system: System) -> None:
+        """τ fits the algebra, and the tableau the noise."""
+        self.tau.check(system.algebra)
+        if self.tableau.order < 2 and not system.additive:
+            raise ValueError(
+                "a tableau of order 1 is made for SALT noise, salt(beta), but the system has a noise that is not: "
+                "EulerMaruyamaMK() has the correction it needs, or take a tableau of order 2."
+            )
+
+    def sigma(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
+    ) -> tuple[Element, Info]:
+        """Σ_i b_i k_i."""
+        algebra, s, order = system.algebra, system.sign, self.tableau.order
+        A, b = np.array(self.tableau.A), np.array(self.tableau.b)
+
+        def slope(sigma: Element, dt: Float[Array, ""], S: Float[Array, " M"]) -> Element:
+            zeta = system.zeta(self.tau.action(algebra, s * sigma, mu), dt, S)
+            return self.tau.dtauinv_to(order, algebra, -s * sigma, zeta)
+
+        if self.tableau.explicit:
+            k = [system.zeta(mu, dt, dS.S)]
+            for row in A[1:]:
+                k.append(slope(_combination(row, k), dt, dS.S))
+            sigma = _combination(b, k)
+            return sigma, explicit_info(sigma)
+
+        S = truncated(system, dS)
+
+        def f(k, lam):
+            return k - jax.vmap(lambda sigma: slope(sigma, lam * dt, lam * S))(jnp.tensordot(A, k, axes=1))
+
+        def jacobian0():
+            def one(c):
+                return algebra.coordinates(slope(algebra.element(c), dt, S))
+
+            return jnp.eye(A.shape[0] * algebra.dim) - jnp.kron(A, jax.jacfwd(one)(jnp.zeros(algebra.dim)))
+
+        k, info = self.solve(system, f, jacobian0, stages=len(b))
+        return jnp.tensordot(b, k, axes=1), info
+
+
+def _combination(weights: np.ndarray, k: list[Element]) -> Element:
+    """Σ_j w_j k_j, without the products by zero."""
+    total = jnp.zeros_like(k[0])
+    for w, x in zip(weights, k, strict=False):
+        total = total + w * x if w else total
+    return total

@@ -169,21 +169,31 @@ def window_blocks(n_noise: int) -> int:
     return max(1, min(1024, 2**18 // (BLOCK * max(n_noise, 1))))
 
 
-def pieces(steps: int, save_every: int, slots: int, largest: int) -> Iterator[tuple[int, int]]:
-    """Cut a run into chunks [n₀, n₁) that fit the slots and take about half a second each.
+def alignment(path: str) -> int:
+    """Where a run may be cut: in lanes, a block with a step that needs the plain program must not depend on the cut."""
+    return BLOCK if path == "lanes" else 1
 
-    The consumer times the work between two pieces; only speed depends on the cut, never a result.
+
+def pieces(
+    steps: int, save_every: int, slots: int, largest: int, first: int = 0, aligned: int = 1
+) -> Iterator[tuple[int, int]]:
+    """Cut a run from step `first` on into chunks [n₀, n₁) that fit the slots and take about half a second each.
+
+    The consumer times the work between two pieces; only speed depends on the cut, never a result. Cuts are at multiples
+    of `aligned` wherever the slots allow.
     """
-    n0, size = 0, _FIRST_CHUNK
+    n0, size = first, _FIRST_CHUNK
     warm = False
     while n0 < steps:
         room = (n0 // save_every + slots) * save_every - n0
         n1 = min(steps, n0 + size, n0 + room, (n0 // BLOCK) * BLOCK + largest)
+        if n1 < steps and n1 // aligned * aligned > n0:
+            n1 = n1 // aligned * aligned
         began = time.perf_counter()
         yield n0, n1
         seconds = time.perf_counter() - began
         if warm and seconds > 2 * _CHUNK_SECONDS:
-            size = max(size // 2, 1)
+            size = max(size // 2, aligned)
         elif seconds < _CHUNK_SECONDS / 4:
             size = min(4 * size, _LARGEST_CHUNK)
         warm = True

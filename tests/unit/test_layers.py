@@ -34,7 +34,13 @@ LAYERS = {
         ("edge",),
     ),
     "models": Layer(("models", "models.*"), ("numerics", "algebra interface", "algebras", "systems")),
-    "edge": Layer(("store", "plotting", "progress", "report", "reproduce", "cli", "__main__"), (*CORE, "package")),
+    "edge": Layer(
+        (
+            *("cli", "configuration", "durable", "experiment", "figures", "layout", "part", "plotting", "progress"),
+            *("recording", "report", "reproduce", "store", "__main__"),
+        ),
+        (*CORE, "package"),
+    ),
     "package": Layer(("",), CORE, ("edge",)),
 }
 

@@ -101,7 +101,7 @@ def save_checkpoint(path: Path, header: dict[str, Any], leaves: Sequence[np.ndar
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     """The header and the arrays of a checkpoint; None if there is none."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             if archive.zip.testzip() is not None:
                 raise ValueError
             header = json.loads(archive["header"].tobytes())

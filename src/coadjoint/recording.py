@@ -164,10 +164,6 @@ def _resume(path: Path, jobs: Sequence[Job], layout: Layout) -> Lock:
 def _compare(path: Path, header: dict[str, Any], jobs: Sequence[Job]) -> None:
     if len(header["steps"]) != len(jobs):
         raise StoreError(f"{path} holds {len(header['steps'])} run(s), but this is about {len(jobs)}.")
-    for job, steps in zip(jobs, header["steps"], strict=True):
-        if job.run.steps < steps:
-            t1 = job.run.t0 + steps * job.run.dt
-            raise StoreError(f"t1 must be at least {t1:g}, which {path} was made for; a run can only be extended.")
     now = [configuration(job, steps) for job, steps in zip(jobs, header["steps"], strict=True)]
     different = differences(header["configuration"], now[0])
     if not different and [digest(c) for c in now] != header["fingerprints"]:
@@ -177,6 +173,10 @@ def _compare(path: Path, header: dict[str, Any], jobs: Sequence[Job]) -> None:
         changed = differences(header["versions"], versions())
         note = f" Versions differ too, and fingerprints with them: {'; '.join(changed)}." if changed else ""
         raise StoreError(f"{path} was made with another configuration. " + "; ".join(different) + "." + note)
+    for job, steps in zip(jobs, header["steps"], strict=True):
+        if job.run.steps < steps:
+            t1 = job.run.t0 + steps * job.run.dt
+            raise StoreError(f"t1 must be at least {t1:g}, which {path} was made for; a run can only be extended.")
 
 
 def _extend(path: Path, group: Any, header: dict[str, Any], jobs: Sequence[Job], layout: Layout) -> None:

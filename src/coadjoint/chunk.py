@@ -186,7 +186,8 @@ def pieces(
     warm = False
     while n0 < steps:
         room = (n0 // save_every + slots) * save_every - n0
-        n1 = min(steps, n0 + size, n0 + room, (n0 // BLOCK) * BLOCK + largest)
+        reach = max(n0 + size, (n0 // aligned + 1) * aligned)
+        n1 = min(steps, reach, n0 + room, (n0 // BLOCK) * BLOCK + largest)
         if n1 < steps and n1 // aligned * aligned > n0:
             n1 = n1 // aligned * aligned
         began = time.perf_counter()

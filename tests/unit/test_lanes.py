@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint import _flags, program
+from coadjoint import _flags, chunk, program
 from coadjoint._lanes import TooLong, in_lanes, likely, pack, split
 
 A = np.random.default_rng(0).standard_normal((4, 4))
@@ -107,6 +107,19 @@ def test_solve_and_ensemble_agree_with_the_plain_path(name, monkeypatch):
         assert (a.stats.path, b.stats.path) == ("lanes", "plain")
         assert b.stats.unsolved == 0 and a.stats.unsolved == 0
         np.testing.assert_allclose(a.mu, b.mu, atol=1e-11 if dt > 1 else 1e-13)
+
+
+def test_no_bit_depends_on_the_cut_where_lanes_stop(monkeypatch):
+    """Blocks with hard steps are taken by the plain program as a whole, wherever chunks end."""
+    system, mu0 = cj.models.heavy_top(alpha=(0.1, 0.2, 0.3))
+    options = {"t1": 1.2 * 128, "dt": 1.2, "key": 0}
+    whole = cj.solve(system, mu0, **options)
+    assert whole.stats.path == "lanes" and whole.stats.most_iterations > 30
+    monkeypatch.setattr(chunk, "_FIRST_CHUNK", 7)
+    monkeypatch.setattr(chunk, "_LARGEST_CHUNK", 7)
+    cut = cj.solve(system, mu0, **options)
+    np.testing.assert_array_equal(cut.mu, whole.mu)
+    assert cut.stats.iterations == whole.stats.iterations
 
 
 def test_large_or_complex_algebras_take_the_plain_path():

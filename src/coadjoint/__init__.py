@@ -48,6 +48,9 @@ from .systems import salt as salt
 
 if _TYPE_CHECKING:
     from .durable import StoreError as StoreError
+    from .experiment import resume as resume
+    from .experiment import run as run
+    from .schema import ExperimentError as ExperimentError
     from .store import Stored as Stored
     from .store import open as open
 
@@ -55,9 +58,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> _Any:
-    """What belongs to stores is imported when it is first used."""
-    if name in ("open", "Stored", "StoreError"):
-        from . import store
+    """What belongs to stores and experiments is imported when it is first used."""
+    if name in ("open", "resume", "run", "ExperimentError", "Stored", "StoreError"):
+        from . import experiment, store
 
-        return getattr(store, name)
+        return getattr(store if name in ("open", "Stored", "StoreError") else experiment, name)
     raise AttributeError(f"module 'coadjoint' has no attribute {name!r}")

@@ -50,13 +50,12 @@ class Look(NamedTuple):
 class Bar:
     """A Rich bar in a terminal; elsewhere a plain line every ten seconds, and one at the end.
 
-    `lines`: JSON on standard output in place of both. One bar may serve several runs, one after the other; `total` is
-    then the number of steps of all.
+    `lines`: JSON on standard output in place of both. One bar may serve several runs; `total` is the number of steps
+    of all of them.
     """
 
-    def __init__(self, run: Run, members: int = 1, total: int | None = None, lines: bool = False):
-        self.run, self.lines = run, lines
-        self.total = run.steps * members if total is None else total
+    def __init__(self, total: int = 0, lines: bool = False):
+        self.total, self.lines = total, lines
         self.done = self.before = 0
         self.lock = threading.Lock()
         self.console = Console(file=sys.stderr)
@@ -72,7 +71,12 @@ class Bar:
             disable=not self.shown,
         )
 
+    def serving(self, run: Run, members: int) -> "Served":
+        """For one run: what `solve(progress=...)` takes."""
+        return Served(self, run)
+
     def __enter__(self) -> "Bar":
+        self.began = self.last = time.perf_counter()
         self.progress.start()
         self.task = self.progress.add_task("solving", total=self.total, note="")
         return self
@@ -86,19 +90,19 @@ class Bar:
             self.done += done
             self.before += done
 
-    def add(self, more: int, point: Point, mu0: Array) -> None:
-        """So many more steps are done; the point where the run stands, and where it began."""
+    def add(self, more: int, point: Point, mu0: Array, run: Run) -> None:
+        """So many more steps are done; the point where a run stands, and where it began."""
         with self.lock:
             self.done += more
             now = time.perf_counter()
             finished = self.done >= self.total
             if finished or now - self.last > (_OFTEN if self.shown else _SELDOM):
                 self.last = now
-                self._show(self._look(now, point, mu0))
+                self._show(self._look(now, point, mu0, run))
             elif self.shown:
                 self.progress.update(self.task, completed=self.done)
 
-    def _look(self, now: float, point: Point, mu0: Array) -> Look:
+    def _look(self, now: float, point: Point, mu0: Array, run: Run) -> Look:
         tally = jax.tree.map(np.asarray, point.tally)
         steps = max(float(np.mean(tally.substeps)), 1.0)
         rate = (self.done - self.before) / max(now - self.began, 1e-9)
@@ -108,7 +112,7 @@ class Bar:
             rate,
             float(np.mean(tally.iterations)) / steps,
             float(np.max(tally.residual)),
-            casimir_error(self.run, point.mu, mu0),
+            casimir_error(run, point.mu, mu0),
             int(np.sum(tally.unsolved)),
         )
 
@@ -121,6 +125,35 @@ class Bar:
         if not self.shown:
             left = "" if look.done >= look.total else f", {look.left:.0f} s left"
             print(f"solving: {look.done}/{look.total} steps, {look.note()}{left}", file=sys.stderr, flush=True)
+
+
+class Served:
+    """One of the runs that a bar serves; `own`: the bar begins and ends with it."""
+
+    def __init__(self, bar: Bar, run: Run, own: bool = False):
+        self.bar, self.run, self.own = bar, run, own
+
+    def __enter__(self) -> "Served":
+        if self.own:
+            self.bar.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.own:
+            self.bar.__exit__(*exc)
+
+    def begin(self, done: int) -> None:
+        """So many steps were done before."""
+        self.bar.begin(done)
+
+    def add(self, more: int, point: Point, mu0: Array) -> None:
+        """So many more steps are done."""
+        self.bar.add(more, point, mu0, self.run)
+
+
+def bar_for(run: Run, members: int) -> Served:
+    """A bar for one run."""
+    return Served(Bar(run.steps * members), run, own=True)
 
 
 def casimir_error(run: Run, mu: Array, mu0: Array) -> float | None:

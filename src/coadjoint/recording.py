@@ -34,8 +34,10 @@ _LOCK = "lock"
 
 
 def record_run(job: Job, out: Any, resume: bool) -> "Stored":
-    """Run a job into a store."""
-    with recording([job], (), Path(out), resume) as store:
+    """Run a job into a store. If a model made its system, the store says so: `coadjoint.resume` can go on with it."""
+    from .experiment import as_experiment
+
+    with recording([job], (), Path(out), resume, None if resume else as_experiment(job)) as store:
         return store.execute(0)
 
 
@@ -261,8 +263,10 @@ class Store:
 
     def how_to_go_on(self) -> str:
         """For messages."""
-        if read_header(self.path, "resume")["experiment"] is not None:
-            return f"coadjoint resume {self.path}"
+        experiment = read_header(self.path, "resume")["experiment"]
+        if experiment is not None:
+            name = experiment["model"]["name"]
+            return f"coadjoint resume {self.path}" + (f" --model {name}" if ":" in name else "")
         call = "solve" if self.layout.members is None else "ensemble"
         return f'{call}(..., out="{self.path}", resume=True)'
 

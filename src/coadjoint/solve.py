@@ -329,5 +329,5 @@ def progress_bar(progress: Any, run: Run, members: int = 1) -> Any:
     if progress is False:
         return _Quiet()
     if progress is True:
-        from .progress import Bar as progress
+        from .progress import bar_for as progress
     return progress(run, members)

@@ -37,7 +37,7 @@ LAYERS = {
     "edge": Layer(
         (
             *("cli", "configuration", "durable", "experiment", "figures", "layout", "part", "plotting", "progress"),
-            *("recording", "report", "reproduce", "store", "__main__"),
+            *("recording", "report", "reproduce", "schema", "store", "summary", "__main__"),
         ),
         (*CORE, "package"),
     ),

@@ -130,14 +130,8 @@ def models(
             return
         about = {model: summary.about_model(model) for model in known}
         if as_json:
-            print(
-                json.dumps(
-                    {
-                        m: {"about": first, "parameters": {k: v.value for k, v in p.items()}}
-                        for m, (first, p) in about.items()
-                    }
-                )
-            )
+            values = {m: {k: p.value for k, p in found.items()} for m, (_, found) in about.items()}
+            print(json.dumps({m: {"about": about[m][0], "parameters": v} for m, v in values.items()}))
             return
         for model, (first, defaults) in about.items():
             print(f"{model}: {first}")

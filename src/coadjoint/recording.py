@@ -65,7 +65,10 @@ def recording(
 def _create(path: Path, jobs: Sequence[Job], layout: Layout, experiment: dict[str, Any] | None) -> Lock:
     """Make the store under another name, whole, and rename it: it is there completely or not at all."""
     if os.path.lexists(path):
-        raise StoreError(f"{path} exists already: go on with it (resume=True), remove it, or choose another name.")
+        raise StoreError(
+            f"{path} exists already: go on with it (resume=True, or `coadjoint resume {path}`), remove it, or choose "
+            "another name."
+        )
     fresh = path.with_name(path.name + ".new")
     lock = Lock(fresh / CHECKPOINTS / _LOCK)
     try:

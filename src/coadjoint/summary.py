@@ -146,7 +146,7 @@ class Parameter(NamedTuple):
 
 
 def about_model(name: str) -> tuple[str, dict[str, Parameter]]:
-    """The first line of a model's documentation, and its parameters. What it chooses by itself is read off its params."""
+    """The first line of a model's documentation, and its parameters; what it chooses itself is read off its params."""
     make = known_models()[name]
     first = (inspect.getdoc(make) or "").partition("\n")[0].rstrip(":.").rstrip()
     chosen: dict[str, Any] = {}

@@ -324,9 +324,7 @@ def edit(path, change):
 
 
 def test_a_store_that_exists_is_not_overwritten(finished):
-    with pytest.raises(
-        cj.StoreError, match=r"run\.zarr exists already: go on with it \(resume=True, or .*\), remove it"
-    ):
+    with pytest.raises(cj.StoreError, match=r"run\.zarr exists already: go on with it \(resume=True, or "):
         solve(finished)
 
 

@@ -1,5 +1,6 @@
 """Figures of what is in a store: Casimirs, energy, trajectory, field and spectrum."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,15 +104,24 @@ def casimirs(data: Any, path: Path) -> Figure:
             if len(names) > len(shown):
                 curves.append((f"worst of all {len(names)}", worst.max(axis=1)))
         for name, curve in curves:
-            ax.semilogy(*_envelope(t, plotting.on_log_axis(curve)), label=name)
-    ax.axhline(np.finfo(float).eps, color="#888888", linewidth=0.8, linestyle=":", label="ε = 2.2e-16")
-    quantity = "$|C(t) - C(0)|$ / scale"
-    ax.set(xlabel="time $t$", ylabel=quantity, xlim=_ends(series))
-    low, high = ax.get_ylim()
-    ax.set_ylim(min(low, 5e-18), max(high, 1e-14))
-    _title(ax, data, "Casimirs" + (f", worst of {members} members" if members > 1 else ""))
+            times, errors = _envelope(t, curve)
+            (line,) = ax.semilogy(times, np.where(errors > 0, errors, np.nan), ".", markersize=2, alpha=0.5)
+            highest = plotting.on_log_axis(np.maximum.accumulate(errors))
+            ax.semilogy(times, highest, color=line.get_color(), label=_pretty(name))
+    ax.axhline(np.finfo(float).eps, color="#888888", linewidth=0.8, linestyle=":", label="$2^{-52}$")
+    ax.set(xlabel="time $t$", ylabel="$|C(t) - C(0)|$ / scale", xlim=_ends(series))
+    _, high = ax.get_ylim()
+    ax.set_ylim(1e-17, max(3 * high, 1e-14))
+    note = "dots: at saved times, lines: largest so far" + (f"; worst of {members} members" if members > 1 else "")
+    ax.annotate(note, (0.02, 0.03), xycoords="axes fraction", fontsize=7)
+    _title(ax, data, "Errors of Casimirs")
     _legend(ax)
     return fig
+
+
+def _pretty(name: str) -> str:
+    """Powers set high: Tr H^2."""
+    return re.sub(r"(\w)\^(\d+)", r"$\1^{\2}$", name)
 
 
 def energy(data: Any, path: Path) -> Figure:
@@ -151,23 +161,32 @@ def trajectory(data: Any, path: Path) -> Figure:
     runs = [Series(s.label, s.t, _members(s.data, "mu")[0]) for s in series]
     algebra = data.attrs.get("configuration.system.algebra.type")
     if algebra in ("SO3", "SE3"):
-        return _in_space(runs, algebra)
+        return _in_space(data, runs)
     fig = plotting.figure(plotting.PAGE * 0.72, 3.0)
     ax = fig.subplots()
     one = runs[0]
-    for name, column in _components(one.data):
+    for name, column in _components(data, one.data):
         ax.plot(*_thin(one.t, column), label=name, linewidth=0.9)
-    ax.set(xlabel="time $t$", ylabel=f"first components of the state, {int(np.prod(one.data.shape[1:]))} in all")
-    ax.set_xlim(one.t[0], one.t[-1])
-    _title(ax, data, "Trajectory" + (f", {one.label}" if one.label else ""))
+    ax.set(xlabel="time $t$", ylabel="components of the state", xlim=(one.t[0], one.t[-1]))
+    entries = " × ".join(map(str, one.data.shape[1:]))
+    _title(ax, data, f"Trajectory, the first of {entries} entries" + (f", {one.label}" if one.label else ""))
     _legend(ax)
     return fig
 
 
-def _components(mu: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _symbols(data: Any) -> list[str]:
+    """What the model calls the vectors of its state, three components each."""
+    known = {"heavy_top": ["\\pi", "\\gamma"], "kirchhoff": ["\\Pi", "P"], "rigid_body": ["\\pi"], "spin_chain": ["S"]}
+    return known.get(_model(data), [])
+
+
+def _components(data: Any, mu: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     if mu.ndim == 2:
+        symbols = _symbols(data)
         for i in range(min(_CURVES, mu.shape[1])):
-            yield f"$\\mu_{{{i + 1}}}$", mu[:, i]
+            vector, k = divmod(i, 3)
+            own = len(symbols) * 3 == mu.shape[1]
+            yield f"${symbols[vector]}_{k + 1}$" if own else f"$\\mu_{{{i + 1}}}$", mu[:, i]
         return
     n = mu.shape[1]
     pairs = [(j, k) for j in range(n) for k in range(j + 1, n)][: _CURVES // 2]
@@ -176,19 +195,30 @@ def _components(mu: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         yield f"Im $\\mu_{{{j + 1},{k + 1}}}$", np.imag(mu[:, j, k])
 
 
-def _in_space(runs: list[Series], algebra: str) -> Figure:
-    vectors = [("\\mu", 0)] if algebra == "SO3" else [("\\pi", 0), ("\\gamma", 3)]
-    fig = plotting.figure(3.5 * len(vectors), 3.6)
-    boxes: Any = fig.subfigures(1, len(vectors), squeeze=False)[0]
-    for box, (symbol, first) in zip(boxes, vectors, strict=True):
+def _in_space(data: Any, runs: list[Series]) -> Figure:
+    count = runs[0].data.shape[1] // 3
+    symbols = _symbols(data) or (["\\mu"] if count == 1 else ["\\mu", "\\mu'"])
+    fig = plotting.figure(3.6 * count, 3.8)
+    boxes: Any = fig.subfigures(1, count, squeeze=False)[0]
+    for k, (box, symbol) in enumerate(zip(boxes, symbols, strict=True)):
         lines = []
         for label, t, mu in runs:
-            (_, points) = _thin(t, mu[:, first : first + 3])
-            lines.append((f"$\\{symbol.strip(chr(92))}(t)$" + (f", {label}" if label else ""), points, "-"))
-        constant = symbol != "\\pi"  # |μ| and |γ| are constant, |π| is not
-        radius = float(np.linalg.norm(lines[0][1][0])) if constant else None
-        names = [f"${symbol}_{i}$" for i in (1, 2, 3)]
-        plotting.trajectories_3d(box, lines, sphere=radius, labels=names)
+            (_, points) = _thin(t, mu[:, 3 * k : 3 * k + 3])
+            lines.append((label or f"${symbol}(t)$", points, "-"))
+        last = k == count - 1  # its length is a Casimir: of so(3) the only vector, of se(3) the second
+        radius = float(np.linalg.norm(lines[0][1][0])) if last else None
+        ax = plotting.trajectories_3d(box, lines, sphere=radius, labels=[f"${symbol}_{i}$" for i in (1, 2, 3)])
+        ax.set_box_aspect([high for _, high in (ax.get_xlim(), ax.get_ylim(), ax.get_zlim())], zoom=0.82)
+        for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
+            axis.labelpad = -2
+            axis.set_tick_params(pad=0)
+            if radius is not None:  # none at the corners of the box, where two would meet
+                axis.set_ticks([-0.5 * radius, 0.0, 0.5 * radius], [f"{x * radius:.2g}" for x in (-0.5, 0, 0.5)])
+        if len(runs) > 1:
+            box.legends[0].remove()
+            box.legend(*ax.get_legend_handles_labels(), loc="upper center", fontsize=6)
+    ends = _ends(runs)
+    fig.supxlabel(f"{_of(data)}, $t$ = {ends[0]:g} to {ends[1]:g}; dot: start", fontsize=8)
     return fig
 
 
@@ -225,6 +255,7 @@ def _matrices(data: Any, t: np.ndarray, W: np.ndarray, torus: bool) -> Figure:
             ax.set_yticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
     axes[0].set_ylabel("$y$" if torus else "row")
     fig.colorbar(image, ax=axes, label="vorticity $\\omega$" if torus else "Im $W_{jk}$", shrink=0.85)
+    fig.suptitle(f"{'Vorticity' if torus else 'State'} ({_of(data)})", fontsize=9)
     return fig
 
 
@@ -267,7 +298,7 @@ def spectrum(data: Any, path: Path) -> Figure:
         ax.set(xlabel="wavenumber $|m|$", ylabel="energy $\\frac{1}{2}\\sum |\\omega_m|^2/|m|^2$ in shell")
         _title(ax, data, "Energy by wavenumber")
     else:
-        for name, column in _components(mu):
+        for name, column in _components(data, mu):
             f, power = _power(t, column)
             ax.loglog(f[1:], np.maximum(power[1:], power.max() * 1e-24), label=name, linewidth=0.8)
         ax.set(xlabel="frequency $f$ (1 / time)", ylabel="power spectral density")
@@ -307,10 +338,12 @@ def _ends(series: list[Series]) -> tuple[float, float]:
 
 
 def _title(ax: Any, data: Any, words: str) -> None:
-    name = _model(data)
-    method = data.attrs.get("configuration.integrator.type", "")
-    swept = "" if len(_series(data)) == 1 else ", sweep"
-    ax.set_title(f"{words} ({', '.join(filter(None, (name, method)))}{swept})")
+    ax.set_title(f"{words} ({_of(data)})")
+
+
+def _of(data: Any) -> str:
+    """The model and the method."""
+    return ", ".join(filter(None, (_model(data), data.attrs.get("configuration.integrator.type", ""))))
 
 
 def _legend(ax: Any) -> None:

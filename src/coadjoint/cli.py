@@ -52,8 +52,9 @@ def run(
         from .experiment import load
         from .experiment import run as work
 
+        loaded = load(experiment, settings)
         store = out or Path(experiment.with_suffix(".zarr").name)
-        work(load(experiment, settings), store, progress=_bar(as_json))
+        work(loaded, store, progress=_bar(as_json))
         _report(store, as_json)
 
 
@@ -191,7 +192,7 @@ def _errors(command: str, as_json: bool) -> Iterator[None]:
             print(json.dumps({"event": event, "message": message}), flush=True)
         else:
             prefix = f"coadjoint {command}: " if event == "error" else ""
-            Console(stderr=True).print(prefix + message, markup=False, highlight=False, soft_wrap=True)
+            Console(stderr=True).print(prefix + message, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     try:
         yield

@@ -22,13 +22,13 @@ from .models.origin import origin
 from .recording import recording
 from .schema import (
     ExperimentError,
-    check_keys,
     check_model,
     check_run,
     check_sweep,
     check_values,
     first_line,
     make_model,
+    nearest,
     parameters,
     shown,
 )
@@ -54,7 +54,7 @@ class Experiment:
                 raise ExperimentError(f"an experiment is a table, not {shown(self.tables)}.")
             for section in self.tables:
                 if section not in _SECTIONS:
-                    check_keys("experiment", {section: None}, _SECTIONS)
+                    raise ExperimentError(f"[{section}] is not known: {nearest(section, _SECTIONS)}.")
             for section in ("model", "run"):
                 if section not in self.tables:
                     raise ExperimentError(f"[{section}] is missing.")

@@ -6,6 +6,7 @@ What lies beyond the checkpoint is ignored, and written again, when the run goes
 """
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -74,6 +75,7 @@ def _create(path: Path, jobs: Sequence[Job], layout: Layout, experiment: dict[st
     try:
         if not path.parent.is_dir():
             raise StoreError(f"{path} cannot be made: there is no folder {path.parent}.")
+        _check_room(path, layout)
         if fresh.is_dir():  # of a process that was killed, or is at work
             lock.acquire()
             lock.release()
@@ -94,6 +96,17 @@ def _create(path: Path, jobs: Sequence[Job], layout: Layout, experiment: dict[st
             shutil.rmtree(fresh)
         raise StoreError(f"{path} cannot be made: {reason(error)}.") from error
     return lock
+
+
+def _check_room(path: Path, layout: Layout) -> None:
+    """Refuse what cannot fit on the disk, before a day is spent on it."""
+    needed = sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in layout.variables.values())
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise StoreError(
+            f"{path} would take {needed / 1e9:.3g} GB ({layout.saved} saved times), and the disk has "
+            f"{free / 1e9:.3g} GB free: raise save_every, save less with save=, or write to another disk."
+        )
 
 
 def _create_array(group: Any, v: Variable) -> None:

@@ -246,6 +246,8 @@ def prepare(system: Any, *, t1: Any, dt: Any, t0: Any, key: Any, driver: Any, in
     if not t1 > t0:
         raise ValueError(f"t1 must be above t0 = {t0:g}, not {t1:g}.")
     ratio = (t1 - t0) / dt
+    if not ratio < 2**62:
+        raise ValueError(f"a run has at most 2^62 steps, but (t1 − t0)/dt = {ratio:g}: take a larger dt.")
     steps = round(ratio)
     if steps < 1 or abs(ratio - steps) > 1e-9 * max(steps, 1):
         raise ValueError(

@@ -146,12 +146,16 @@ class Parameter(NamedTuple):
 
 
 def about_model(name: str) -> tuple[str, dict[str, Parameter]]:
-    """The first line of a model's documentation, and its parameters; what it chooses itself is read off its params."""
+    """The first line of a model's documentation, and its parameters.
+
+    What a model chooses by itself is read off its params, unless it comes in sizes: then it may take long to make.
+    """
     make = known_models()[name]
     first = (inspect.getdoc(make) or "").partition("\n")[0].rstrip(":.").rstrip()
     chosen: dict[str, Any] = {}
-    with contextlib.suppress(Exception):
-        chosen = make()[0].params or {}
+    if not any(p.annotation is int for p in parameters(make).values()):
+        with contextlib.suppress(Exception):
+            chosen = make()[0].params or {}
     found = {}
     for key, p in parameters(make).items():
         left = p.default is None or p.default is inspect.Parameter.empty

@@ -1,6 +1,8 @@
 """coadjoint: stochastic Lie–Poisson systems, integrated with every Casimir kept to machine precision."""
 
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 import jax as _jax
 
@@ -55,4 +57,21 @@ from .systems import Noise as Noise
 from .systems import System as System
 from .systems import salt as salt
 
+if _TYPE_CHECKING:
+    from .durable import StoreError as StoreError
+    from .experiment import resume as resume
+    from .experiment import run as run
+    from .schema import ExperimentError as ExperimentError
+    from .store import Stored as Stored
+    from .store import open as open
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> _Any:
+    """What belongs to stores and experiments is imported when it is first used."""
+    if name in ("open", "resume", "run", "ExperimentError", "Stored", "StoreError"):
+        from . import experiment, store
+
+        return getattr(store if name in ("open", "Stored", "StoreError") else experiment, name)
+    raise AttributeError(f"module 'coadjoint' has no attribute {name!r}")

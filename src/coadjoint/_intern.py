@@ -6,6 +6,8 @@ the same object; the arrays the function closes over become leaves. Compiled cod
 numbers have changed.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -32,6 +34,11 @@ class _Code:
     def __repr__(self) -> str:
         return f"<{len(self.jaxpr.eqns)} operations>"
 
+    @property
+    def text(self) -> str:
+        """What it does, in words that are the same in every process."""
+        return re.sub(r"0x[0-9a-f]+", "0x", repr(self._key))
+
 
 _codes: dict[_Code, _Code] = {}
 
@@ -46,6 +53,14 @@ class Function(eqx.Module):
         """Evaluate at arguments of the same structure as those it was traced with."""
         flat = jax.core.eval_jaxpr(self.code.jaxpr, self.consts, *jax.tree.leaves(args))
         return jax.tree.unflatten(self.code.out_tree, flat)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of code and captured arrays: the same for the same function in another process."""
+        digest = hashlib.sha256(self.code.text.encode())
+        for x in map(np.asarray, self.consts):
+            digest.update(f"{x.shape} {x.dtype}".encode() + x.tobytes())
+        return digest.hexdigest()
 
 
 def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:

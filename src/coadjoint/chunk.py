@@ -166,12 +166,12 @@ def advance(
     return Stretch(point, jnp.maximum(n0, n1), buffer)
 
 
-def pieces(steps: int, save_every: int, slots: int, largest: int) -> Iterator[tuple[int, int]]:
-    """Cut a run into chunks [n₀, n₁) that fit the slots and take about half a second each.
+def pieces(steps: int, save_every: int, slots: int, largest: int, first: int = 0) -> Iterator[tuple[int, int]]:
+    """Cut a run from step `first` on into chunks [n₀, n₁) that fit the slots and take about half a second each.
 
     The consumer times the work between two pieces; only speed depends on the cut, never a result.
     """
-    n0, size = 0, _FIRST_CHUNK
+    n0, size = first, _FIRST_CHUNK
     warm = False
     while n0 < steps:
         room = (n0 // save_every + slots) * save_every - n0

@@ -5,7 +5,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -14,15 +15,27 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from . import _checks
-from .chunk import Record, Tally, pieces, record, scan_run, slots_for, solved, start
+from .chunk import Point, Record, Tally, pieces, scan_run, slots_for, solved
 from .drivers import BLOCK, Driver
 from .integrators.base import Integrator
 from .integrators.tmk import TMK
 from .program import Tile, TileProgram, group_size, on_best_path
 from .reducers import Reducer
-from .solution import Saved, Stats, UnsolvedStepError
-from .solve import Run, prepare, progress_bar, trace_save, unsolved_message
+from .solution import Saved, Stats, UnsolvedStepError, mapped
+from .solve import (
+    Job,
+    Run,
+    check_out,
+    prepare,
+    progress_bar,
+    record_shapes,
+    trace_save,
+    unsolved_message,
+)
 from .systems import System, check_state, fit_params
+
+if TYPE_CHECKING:
+    from .store import Stored
 
 LARGEST_TILE = 1024  # members that are stepped together
 _ROWS = 64  # saved times whose accumulators are merged together
@@ -85,7 +98,9 @@ def ensemble(
     group: bool = False,
     throw: bool = True,
     progress: bool = False,
-) -> Ensemble:
+    out: str | PathLike | None = None,
+    resume: bool = False,
+) -> "Ensemble | Stored":
     """Integrate `members` trajectories of a system; member k follows its own path, given by (key, k) alone.
 
     - `mu0`: one state for all, or a stack with a leading axis of members.
@@ -97,65 +112,119 @@ def ensemble(
     Members sit in tiles of fixed size, member k in slot k mod P of tile k div P with P = 1024 (the next power of two
     for fewer members), so that no result depends on how tiles are placed or in which order they run.
     """
-    run = prepare(system, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every)
+    job = ensemble_job(
+        system, mu0, members=members, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,
+        params=params, reduce=reduce, save_every=save_every, save=save, group=group, throw=throw, progress=progress,
+        stored=check_out(out, resume),
+    )  # fmt: skip
+    if out is not None:
+        from .recording import record_run
+
+        return record_run(job, out, resume)
+    return job.execute(None)
+
+
+def ensemble_job(
+    system: Any,
+    mu0: Any,
+    *,
+    members: Any,
+    params: Any,
+    reduce: Any,
+    save: Any,
+    group: bool,
+    throw: bool,
+    progress: Any,
+    stored: bool,
+    **options: Any,
+) -> Job:
+    """The checked arguments of `ensemble`."""
+    run = prepare(system, **options)
     members = _checks.count("members", members)
     mu0, by_member = _states(system, mu0, members)
     batch, axes = _params(system, params, members)
-    save_fn = trace_save(system, save)
     _check_reducer(reduce)
-    if _checks.is_traced((system, mu0, batch, run.driver, save_fn)):
-        return _ensemble_traced(run, mu0, by_member, batch, axes, save_fn, members, reduce, group, throw)
+    save_fn = trace_save(system, save, stored and reduce is None)
 
-    def on(path: str) -> Ensemble:
-        program = TileProgram(system, integrator, save_fn, group, axes)
-        return _ensemble(run, program, path, mu0, by_member, batch, members, reduce, throw, progress)
+    def execute(store: Any) -> Any:
+        if _checks.is_traced((system, mu0, batch, run.driver, save_fn)):
+            return _ensemble_traced(run, mu0, by_member, batch, axes, save_fn, members, reduce, group, throw)
 
-    return on_best_path(system, integrator, group, members, on)
+        def on(path: str) -> Any:
+            program = TileProgram(system, run.integrator, save_fn, group, axes)
+            return _ensemble(run, program, path, mu0, by_member, batch, members, reduce, throw, progress, store)
+
+        return on_best_path(system, run.integrator, group, members, on)
+
+    def energy(mu: Array, member: np.ndarray) -> Array:
+        if axes is None:
+            return mapped(system.energy, mu)
+        return _energy_rows(system, _own(batch, axes, member), axes, mu)
+
+    return Job(
+        run, mu0, save_fn, group, record_shapes(run, save_fn, group), save is not None, energy, execute,
+        members, tile_size(members), batch, reduce,
+    )  # fmt: skip
+
+
+def tile_size(members: int) -> int:
+    """Members that are stepped together: at most LARGEST_TILE, and a power of two."""
+    return min(LARGEST_TILE, 1 << (members - 1).bit_length())
 
 
 def _ensemble(
-    run: Run, program: TileProgram, path: str, mu0, by_member: bool, batch, members: int, reduce, throw, progress
-) -> Ensemble:
+    run: Run, program: TileProgram, path: str, mu0, by_member: bool, batch, members: int, reduce, throw, progress, store
+) -> Any:
     """All tiles, in threads."""
     system, integrator = run.system, run.integrator
-    size = min(LARGEST_TILE, 1 << (members - 1).bit_length())
-    shape = jax.eval_shape(
-        lambda mu: record(integrator, program.save, start(system, integrator, mu, program.group)), _state(system)
-    )
+    size = tile_size(members)
     values = None
-    if reduce is None:
+    if reduce is None and store is None:
+        shape = record_shapes(run, program.save, program.group)
         values = jax.tree.map(lambda s: np.empty((members, run.n_saved, *s.shape), s.dtype), shape)
     tree = _MergeTree(reduce)
     tallies = []
     firsts = range(0, members, size)
     devices = jax.local_devices()
-    with progress_bar(progress, run.steps, len(firsts) * size) as bar:
+    with progress_bar(progress, run, len(firsts) * size) as bar:
 
         def one_tile(first: int) -> tuple[Tally, PyTree]:
             inputs = _open_tile(first, size, group_size(path, size), members, mu0, by_member, batch, program.axes)
             device = devices[(first // size) % len(devices)]
-            keep = _Statistics(reduce, first, members) if reduce is not None else _Members(values, first, members)
+            if store is not None:
+                keep = _Stored(store.part(path, first), reduce, first, members, throw)
+            elif reduce is not None:
+                keep = _Statistics(reduce, first, members)
+            else:
+                keep = _Members(values, first, members)
             return _run_tile(program, path, run, inputs, device, keep, bar)
 
         for tally, series in in_order(one_tile, firsts, workers=max(len(devices), _cores())):
             tallies.append(tally)
-            if reduce is not None:
+            failed = throw and not np.all(solved(tally))
+            if reduce is not None and not (failed and store is not None):
                 tree.push(series)
-            if throw and not np.all(solved(tally)):
+            if failed:
                 break
     tally = jax.tree.map(lambda *xs: np.concatenate(xs), *tallies)
     stats = Stats.of(tally, run.steps, path)
     computed = len(tally.iterations)
-    if values is not None and computed < members:
-        values = jax.tree.map(lambda x: x[:computed], values)
-    reduced = None if reduce is None else tree.result()
-    kept = Record(None, None) if values is None else values
-    custom = program.save is not None
-    outcome = kept.values, kept.g, stats, run.dt, custom, computed, reduced
-    result = Ensemble(system, integrator, run.times, *outcome, batch, program.axes)
+    reduced = tree.result() if tree.levels else None
+
+    def result(values: Record, times: np.ndarray) -> Ensemble:
+        kept = jax.tree.map(lambda x: x[:computed], values) if computed < members else values
+        custom = program.save is not None
+        outcome = kept.values, kept.g, stats, run.dt, custom, computed, reduced
+        return Ensemble(system, integrator, times, *outcome, batch, program.axes)
+
+    if store is None:
+        ens = result(Record(None, None) if values is None else values, run.times)
+    else:
+        ens = store.result(result, stats, reduced)
     if throw and stats.unsolved:
-        raise UnsolvedStepError(unsolved_message(stats, run, computed), result)
-    return result
+        note = "" if store is None else store.note()
+        raise UnsolvedStepError(unsolved_message(stats, run, computed) + note, ens)
+    return ens
 
 
 def _cores() -> int:
@@ -176,9 +245,13 @@ def _energies(system: System, params: PyTree, axes: PyTree, mu: Any) -> Any:
     parts = []
     for at in rows.reshape(-1, _STATES):
         member, time = at // times, at % times
-        own = jax.tree.map(lambda x, a, k=member: np.asarray(x)[k] if a == 0 else x, params, axes, is_leaf=_is_none)
-        parts.append(np.asarray(_energy_rows(system, own, axes, mu[member, time])))
+        parts.append(np.asarray(_energy_rows(system, _own(params, axes, member), axes, mu[member, time])))
     return np.concatenate(parts)[: members * times].reshape(members, times)
+
+
+def _own(params: PyTree, axes: PyTree, member: np.ndarray) -> PyTree:
+    """The parameters of the given members, one after the other."""
+    return jax.tree.map(lambda x, a: np.asarray(x)[member] if a == 0 else x, params, axes, is_leaf=_is_none)
 
 
 @eqx.filter_jit
@@ -187,11 +260,6 @@ def _energy_rows(system: System, params: PyTree, axes: PyTree, mu: Array) -> Arr
         return eqx.tree_at(lambda s: s.params, system, p).energy(m)
 
     return jax.vmap(one, in_axes=(axes, 0))(params, mu)
-
-
-def _state(system: System) -> jax.ShapeDtypeStruct:
-    """Shape and type of a state."""
-    return jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)
 
 
 def in_order(work: Callable[[int], Any], items: Sequence[int], workers: int) -> Iterator[Any]:
@@ -223,32 +291,54 @@ def _run_tile(
     groups, width = tile.member.shape
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), first)
     slots, blocks = slots_for(one, groups * width), run.driver.blocks(run.system.n_noise)
-    keep.add(0, jax.tree.map(lambda x: x[:, None], first), 1)
-    stretch = jax.device_put(program.open(tile, points, first, slots), device)
-    done = 0
-    for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK):
+    done, points = keep.begin(points)
+    bar.begin(done * groups * width)
+    if done == 0:
+        keep.add(0, jax.tree.map(lambda x: x[:, None], first), 1)
+    stretch = program.open(tile, points, first, slots)
+    stretch = jax.device_put(stretch._replace(n=jnp.full_like(stretch.n, done)), device)
+    for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK, done):
         slot = n0 // run.save_every
         stretch = program.advance(path, run.window(n0 // BLOCK, blocks), run.clock, tile, slot, n1, stretch)
         keep.add(slot + 1, stretch.slots, n1 // run.save_every - slot)
-        bar.add((n1 - done) * groups * width, stretch.point.tally)
-        done = n1
+        bar.add((n1 - n0) * groups * width, stretch.point, tile.mu0)
+        if not keep.mark(n1, stretch.point):
+            break
     tally = jax.tree.map(lambda x: np.asarray(x).reshape(-1)[: keep.count], stretch.point.tally)
     return tally, keep.result()
 
 
-class _Members:
+class _Keeper:
+    """What is done with the results of a tile. `count`: how many members it has, padding apart."""
+
+    count: int
+
+    def begin(self, points: Point) -> tuple[int, Point]:
+        """The step to begin with, and the points before it."""
+        return 0, points
+
+    def mark(self, n: int, points: Point) -> bool:
+        """All is known up to step n; whether to go on."""
+        return True
+
+
+def _by_member(x: Any, count: int) -> np.ndarray:
+    """The first `count` slots of an array that lies (group, slot, member, …), as (member, slot, …)."""
+    rows = np.moveaxis(np.asarray(x)[:, :count], 1, 2)
+    return rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])  # of no saved times too
+
+
+class _Members(_Keeper):
     """Keeps every member: writes its saved values into the result."""
 
     def __init__(self, values: PyTree, first: int, members: int):
         self.values, self.first, self.members = values, first, members
-        self.count = 0
 
     def add(self, at: int, slots: Record, count: int) -> None:
-        """`count` saved times from `at` on; slots lie (group, slot, member, …)."""
+        """`count` saved times from `at` on."""
 
         def put(a: np.ndarray, x: Array) -> None:
-            rows = np.moveaxis(np.asarray(x)[:, :count], 1, 2)
-            rows = rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])  # of no saved times too
+            rows = _by_member(x, count)
             self.count = min(len(rows), self.members - self.first)
             a[self.first : self.first + self.count, at : at + count] = rows[: self.count]
 
@@ -258,25 +348,61 @@ class _Members:
         """The members are where they belong already."""
 
 
-class _Statistics:
+class _Statistics(_Keeper):
     """Keeps accumulators of a reducer along the saved times."""
 
     def __init__(self, reduce: Any, first: int, members: int):
         self.reduce, self.first, self.members = reduce, first, members
         self.parts: list[PyTree] = []
-        self.count = 0
 
     def add(self, at: int, slots: Record, count: int) -> None:
         """Fold in the first `count` slots."""
-        rows = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 2).reshape(-1, *x.shape[1:2], *x.shape[3:]), slots.values)
-        size = jax.tree.leaves(rows)[0].shape[0]
-        self.count = min(size, self.members - self.first)
-        weight = jnp.asarray(np.arange(size) < self.count, jnp.float64)
-        self.parts.append(jax.tree.map(lambda x: np.asarray(x)[:count], _update(self.reduce, rows, weight)))
+        acc, self.count = _accumulated(self.reduce, slots, self.members - self.first)
+        self.parts.append(jax.tree.map(lambda x: np.asarray(x)[:count], acc))
 
     def result(self) -> PyTree:
         """All saved times in a row."""
         return jax.tree.map(lambda *xs: np.concatenate(xs), *self.parts)
+
+
+def _accumulated(reduce: Any, slots: Record, left: int) -> tuple[PyTree, int]:
+    """The accumulators of the members in the slots, at most `left` of them, and how many they are."""
+    rows = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 2).reshape(-1, *x.shape[1:2], *x.shape[3:]), slots.values)
+    size = jax.tree.leaves(rows)[0].shape[0]
+    weight = jnp.asarray(np.arange(size) < left, jnp.float64)
+    return _update(reduce, rows, weight), min(size, left)
+
+
+class _Stored(_Keeper):
+    """Hands the members of a tile, or their accumulators, to its part of a store."""
+
+    def __init__(self, part: Any, reduce: Any, first: int, members: int, throw: bool):
+        self.part, self.reduce, self.left, self.throw = part, reduce, members - first, throw
+
+    def begin(self, points: Point) -> tuple[int, Point]:
+        """Where the store stands."""
+        shape = points.mu.shape[:2]
+        self.count = min(shape[0] * shape[1], self.left)
+        return self.part.begin(points)
+
+    def add(self, at: int, slots: Record, count: int) -> None:
+        """Saved times along the first axis, then members."""
+        if self.reduce is not None:
+            acc, _ = _accumulated(self.reduce, slots, self.left)
+            self.part.add(at, jax.tree.map(lambda x: np.asarray(x)[:count], acc))
+        else:
+            self.part.add(at, jax.tree.map(lambda x: _by_member(x, count)[: self.count].swapaxes(0, 1), slots))
+
+    def mark(self, n: int, points: Point) -> bool:
+        """Good up to step n, unless a step was not solved."""
+        if self.throw and not np.all(solved(points.tally)):
+            return False
+        self.part.mark(n, points)
+        return True
+
+    def result(self) -> PyTree:
+        """The last rows go to the store; of statistics, all of them come back."""
+        return self.part.close()
 
 
 @eqx.filter_jit

@@ -86,6 +86,12 @@ def save(fig: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
+def save_as(fig: Figure, path: Path) -> None:
+    """Write one file, of the kind its name says."""
+    _quiet_minor_ticks(fig)
+    fig.savefig(path, dpi=300)
+
+
 def png(fig: Figure, dpi: int = 200) -> bytes:
     """The figure as the bytes of a PNG, for a page."""
     _quiet_minor_ticks(fig)

@@ -213,11 +213,12 @@ def map_rows(fn: Any, x: Any, inner: int) -> Any:
     count = rows.shape[0]
     size = min(_ROWS, max(1, 2**24 // max(rows[:1].size, 1)))
     padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
-    parts = [np.asarray(_mapped(fn, jnp.asarray(padded[i : i + size]))) for i in range(0, len(padded), size)]
+    parts = [np.asarray(mapped(fn, jnp.asarray(padded[i : i + size]))) for i in range(0, len(padded), size)]
     out = np.concatenate(parts)[:count]
     return out.reshape(*lead, *out.shape[1:])
 
 
 @eqx.filter_jit
-def _mapped(fn: Any, rows: Float[Array, "rows ..."]) -> Array:
+def mapped(fn: Any, rows: Float[Array, "rows ..."]) -> Array:
+    """fn of each row."""
     return jax.vmap(fn)(rows)

@@ -1,7 +1,8 @@
 """One trajectory."""
 
 from collections.abc import Callable
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,13 +12,16 @@ from jaxtyping import Array, PyTree
 
 from . import _checks
 from ._intern import Function, intern
-from .chunk import Clock, Tally, pieces, scan_one, slots_for, solved
+from .chunk import Clock, Point, Record, pieces, record, scan_one, slots_for, solved, start
 from .drivers import BLOCK, Brownian, Driver, Increments, Needs, Window
 from .integrators.base import Integrator
 from .integrators.tmk import TMK
 from .program import Program, on_best_path
-from .solution import Solution, Stats, UnsolvedStepError
+from .solution import Solution, Stats, UnsolvedStepError, mapped
 from .systems import System
+
+if TYPE_CHECKING:
+    from .store import Stored
 
 
 def solve(
@@ -35,7 +39,9 @@ def solve(
     group: bool = False,
     throw: bool = True,
     progress: bool = False,
-) -> Solution:
+    out: str | PathLike | None = None,
+    resume: bool = False,
+) -> "Solution | Stored":
     """Integrate a system from mu0 at t0 to t1 in steps of dt.
 
     - `key` (an int or a JAX key) or `driver` gives the path; exactly one of them if the system has noise.
@@ -46,46 +52,137 @@ def solve(
     - `throw`: raise `UnsolvedStepError` when a step cannot be solved, with all that was computed in its `solution`;
       with `throw=False` such steps are only counted in `sol.stats`.
     - `progress`: show a progress bar.
+    - `out`: write a Zarr store while running, with a checkpoint every second or so; results then stay on disk and are
+      read when asked for. `resume`: go on from the last checkpoint of such a store, to a larger t1 if that is given.
     """
-    run = prepare(system, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every)
-    mu0 = system.check_state("mu0", mu0)
-    save_fn = trace_save(system, save)
-    if _checks.is_traced((system, mu0, run.driver, save_fn)):
-        return _solve_traced(run, mu0, save_fn, group, throw)
+    job = solve_job(
+        system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
+        save=save, group=group, throw=throw, progress=progress, stored=check_out(out, resume),
+    )  # fmt: skip
+    if out is not None:
+        from .recording import record_run
 
-    return on_best_path(
-        system, integrator, group, 1, lambda path: _solve(run, mu0, save_fn, group, throw, progress, path)
-    )
+        return record_run(job, out, resume)
+    if _checks.is_traced((system, job.mu0, job.run.driver, job.save)):
+        return _solve_traced(job.run, job.mu0, job.save, group, throw)
+    return job.execute(None)
+
+
+class Job(NamedTuple):
+    """A run that is ready to go, and what a store must know of it."""
+
+    run: "Run"
+    mu0: Array
+    save: Function | None
+    group: bool
+    record: Record  # shapes of what is saved of one state
+    custom: bool  # a `save` function was given; with a store, the state is saved beside what it returns
+    energy: Callable[[Array, np.ndarray], Array]  # of states and the members they belong to
+    execute: Callable[[Any], Any]  # run it, into a store or (None) in memory
+    members: int | None = None
+    tile: int = 1
+    params: PyTree = None
+    reduce: Any = None
+
+
+def solve_job(
+    system: Any, mu0: Any, *, save: Any, group: bool, throw: bool, progress: Any, stored: bool, **options: Any
+) -> Job:
+    """The checked arguments of `solve`."""
+    run = prepare(system, **options)
+    mu0 = system.check_state("mu0", mu0)
+    save_fn = trace_save(system, save, stored)
+
+    def execute(store: Any) -> Any:
+        def on(path: str) -> Any:
+            return _solve(run, mu0, save_fn, group, throw, progress, path, store)
+
+        return on_best_path(system, run.integrator, group, 1, on)
+
+    shapes = record_shapes(run, save_fn, group)
+    return Job(run, mu0, save_fn, group, shapes, save is not None, lambda mu, _: mapped(system.energy, mu), execute)
+
+
+def check_out(out: Any, resume: Any) -> bool:
+    """Whether results go to a store."""
+    if out is None and resume:
+        raise ValueError("resume=True goes on with a store: give its name as out=.")
+    if out is not None and not isinstance(out, (str, PathLike)):
+        raise TypeError(f"out must be the name of a store such as 'run.zarr', not {out!r}.")
+    return out is not None
+
+
+def record_shapes(run: "Run", save: Callable[[Array], PyTree] | None, group: bool) -> Record:
+    """Shapes and types of what is saved of one state."""
+    algebra = run.system.algebra
+
+    def first(mu: Array) -> Record:
+        return record(run.integrator, save, start(run.system, run.integrator, mu, group))
+
+    return jax.eval_shape(first, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
+
+
+class _Values:
+    """Keeps all that is saved, in memory."""
+
+    def __init__(self, run: "Run", first: Record):
+        self.run, self.saved = run, 0
+        self.values = jax.tree.map(lambda x: np.empty((run.n_saved, *x.shape), x.dtype), first)
+
+    def begin(self, point: Point) -> tuple[int, Point]:
+        """The step to begin with, and the point before it."""
+        return 0, point
+
+    def add(self, at: int, rows: Record) -> None:
+        """What was saved from the saved time `at` on."""
+
+        def put(a: np.ndarray, x: np.ndarray) -> None:
+            a[at : at + len(x)] = x
+            self.saved = at + len(x)
+
+        jax.tree.map(put, self.values, rows)
+
+    def mark(self, n: int, point: Point) -> None:
+        """All is well up to step n."""
+
+    def note(self) -> str:
+        """What an error should say besides."""
+        return ""
+
+    def result(self, integrator: Integrator, stats: Stats, custom: bool) -> Solution:
+        """As much as there is."""
+        kept = jax.tree.map(lambda x: x[: self.saved], self.values)
+        times = self.run.times[: self.saved]
+        return Solution(self.run.system, integrator, times, kept.values, kept.g, stats, self.run.dt, custom)
 
 
 def _solve(
-    run: "Run", mu0: Array, save_fn: Function | None, group: bool, throw: bool, progress: bool, path: str
-) -> Solution:
+    run: "Run", mu0: Array, save_fn: Function | None, group: bool, throw: bool, progress: Any, path: str, store: Any
+) -> Any:
     """The host loop over chunks."""
-    system, integrator = run.system, run.integrator
-    program = Program(system, integrator, save_fn, group)
+    program = Program(run.system, run.integrator, save_fn, group)
     point, first = program.start(mu0)
-    slots, blocks = slots_for(first), run.driver.blocks(system.n_noise)
-    stretch = program.open(point, first, slots)
-    values = jax.tree.map(lambda x: np.empty((run.n_saved, *x.shape), x.dtype), first)
-    _store(values, 0, jax.tree.map(lambda x: np.asarray(x)[None], first))
-    done = 0
-    with progress_bar(progress, run.steps) as bar:
-        for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK):
+    slots, blocks = slots_for(first), run.driver.blocks(run.system.n_noise)
+    keep = _Values(run, first) if store is None else store.part(path)
+    done, point = keep.begin(point)
+    if done == 0:
+        keep.add(0, jax.tree.map(lambda x: np.asarray(x)[None], first))
+    stretch = program.open(point, first, slots)._replace(n=jnp.asarray(done))
+    with progress_bar(progress, run) as bar:
+        bar.begin(done)
+        for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK, done):
             slot = n0 // run.save_every
             stretch = program.advance(path, run.window(n0 // BLOCK, blocks), run.clock, slot, n1, stretch)
             full, done = n1 // run.save_every - slot, n1
-            _store(values, slot + 1, jax.tree.map(lambda x, k=full: np.asarray(x)[:k], stretch.slots))
-            bar.update(n1, stretch.point.tally)
+            keep.add(slot + 1, jax.tree.map(lambda x, k=full: np.asarray(x)[:k], stretch.slots))
+            bar.add(n1 - n0, stretch.point, mu0)
             if throw and not solved(stretch.point.tally):
                 break
-    saved = 1 + done // run.save_every
-    values = jax.tree.map(lambda x: x[:saved], values)
+            keep.mark(n1, stretch.point)
     stats = Stats.of(stretch.point.tally, done, path)
-    custom = save_fn is not None
-    sol = Solution(system, integrator, run.times[:saved], values.values, values.g, stats, run.dt, custom)
-    if throw and sol.stats.unsolved:
-        raise UnsolvedStepError(unsolved_message(sol.stats, run), sol)
+    sol = keep.result(run.integrator, stats, save_fn is not None)
+    if throw and stats.unsolved:
+        raise UnsolvedStepError(unsolved_message(stats, run) + keep.note(), sol)
     return sol
 
 
@@ -113,7 +210,11 @@ class Run(eqx.Module):
     @property
     def times(self) -> np.ndarray:
         """The saved times."""
-        return self.t0 + self.dt * self.save_every * np.arange(self.n_saved)
+        return self.times_between(0, self.n_saved)
+
+    def times_between(self, first: int, last: int) -> np.ndarray:
+        """The saved times first … last − 1."""
+        return self.t0 + self.dt * self.save_every * np.arange(first, last)
 
     @property
     def clock(self) -> Clock:
@@ -133,6 +234,8 @@ def prepare(system: Any, *, t1: Any, dt: Any, t0: Any, key: Any, driver: Any, in
     if not t1 > t0:
         raise ValueError(f"t1 must be above t0 = {t0:g}, not {t1:g}.")
     ratio = (t1 - t0) / dt
+    if not ratio < 2**62:
+        raise ValueError(f"a run has at most 2^62 steps, but (t1 − t0)/dt = {ratio:g}: take a larger dt.")
     steps = round(ratio)
     if steps < 1 or abs(ratio - steps) > 1e-9 * max(steps, 1):
         raise ValueError(
@@ -163,13 +266,14 @@ def _driver(system: System, key: Any, driver: Any, steps: int) -> Driver:
     return Brownian(key)
 
 
-def trace_save(system: System, save: Any) -> Function | None:
-    """The save function, traced."""
+def trace_save(system: System, save: Any, stored: bool = False) -> Function | None:
+    """The save function, traced; for a store, which also keeps Casimirs and energy, with the state beside its value."""
     if save is None:
         return None
     if not callable(save):
         raise TypeError(f"save must be a function of the state, not {type(save).__name__}.")
-    return intern(save, jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype))
+    both = (lambda mu: (save(mu), mu)) if stored else save
+    return intern(both, jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype))
 
 
 def unsolved_message(stats: Stats, run: Run, members: int | None = None) -> str:
@@ -180,13 +284,6 @@ def unsolved_message(stats: Stats, run: Run, members: int | None = None) -> str:
         f"(t = {run.t0 + stats.first_unsolved * run.dt:g}), worst residual {stats.residual:.1e}. Take a smaller dt, "
         "or throw=False to go on regardless; what was computed is in this error's `solution`."
     )
-
-
-def _store(values: PyTree, at: int, rows: PyTree) -> None:
-    def put(a: np.ndarray, x: np.ndarray) -> None:
-        a[at : at + len(x)] = x
-
-    jax.tree.map(put, values, rows)
 
 
 def _solve_traced(run: Run, mu0: Any, save_fn: Function | None, group: bool, throw: bool) -> Solution:
@@ -210,17 +307,17 @@ class _Quiet:
     def __exit__(self, *exc: Any) -> None:
         pass
 
-    def update(self, done: int, tally: Tally) -> None:
-        """Nothing."""
+    def begin(self, done: int) -> None:
+        """So many steps were done before."""
 
-    def add(self, more: int, tally: Tally) -> None:
-        """Nothing."""
+    def add(self, more: int, point: Point, mu0: Array) -> None:
+        """So many more steps are done; the point where the run stands, and where it began."""
 
 
-def progress_bar(show: bool, steps: int, members: int = 1) -> Any:
-    """A bar for the terminal, or nothing."""
-    if not show:
+def progress_bar(progress: Any, run: Run, members: int = 1) -> Any:
+    """Nothing, a bar for the terminal, or what `progress(run, members)` returns."""
+    if progress is False:
         return _Quiet()
-    from .progress import Bar
-
-    return Bar(steps, members)
+    if progress is True:
+        from .progress import bar_for as progress
+    return progress(run, members)

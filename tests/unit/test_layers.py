@@ -45,7 +45,13 @@ LAYERS = {
         ("edge",),
     ),
     "models": Layer(("models", "models.*"), ("numerics", "algebra interface", "algebras", "systems")),
-    "edge": Layer(("store", "plotting", "progress", "report", "reproduce", "cli", "__main__"), (*CORE, "package")),
+    "edge": Layer(
+        (
+            *("cli", "configuration", "durable", "experiment", "figures", "layout", "part", "plotting", "progress"),
+            *("recording", "report", "reproduce", "schema", "store", "summary", "__main__"),
+        ),
+        (*CORE, "package"),
+    ),
     "package": Layer(("",), CORE, ("edge",)),
 }
 

@@ -167,7 +167,7 @@ def test_progress_outside_a_terminal_is_one_line(capsys, sol):
     assert out == ""
     lines = err.strip().splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith("solving: 100/100 steps, ") and "steps/s, worst residual" in lines[0]
+    assert lines[0].startswith("solving: 100/100 steps, ") and "steps/s, 0.0 iterations/step, residual" in lines[0]
     run()
     assert capsys.readouterr() == ("", "")
 

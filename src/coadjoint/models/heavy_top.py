@@ -8,6 +8,7 @@ from jaxtyping import Array
 from .. import _checks
 from ..algebras.se3 import SE3
 from ..systems import System, salt
+from .origin import model
 from .rigid_body import check_alpha, check_inertia
 
 # inertia, chi, pi0, gamma0. The paper's states have π₀ = γ₀; Goryachev and Chaplygin need π·γ = 0.
@@ -25,6 +26,7 @@ _PRESETS: dict[str, dict[str, tuple[float, float, float]]] = {
 }
 
 
+@model
 def heavy_top(
     preset: str | None = None,
     *,

@@ -9,6 +9,7 @@ from jaxtyping import Array
 from .. import _checks
 from ..algebras.se3 import SE3
 from ..systems import System, salt
+from .origin import model
 
 # A prolate spheroid of aspect ratio 2, as heavy as the water it displaces, with its added mass
 # (lamb1932hydrodynamics, 114–115);
@@ -17,6 +18,7 @@ _INERTIA = (0.4, 1.2394, 1.2394)
 _MASS = (1.2100, 1.7042, 1.7042)
 
 
+@model
 def kirchhoff(
     inertia: Any = None,
     mass: Any = None,

@@ -9,8 +9,10 @@ from jaxtyping import Array
 from .. import _checks
 from ..algebras.so3 import SO3
 from ..systems import System, salt
+from .origin import model
 
 
+@model
 def rigid_body(
     inertia: Any = (4.0, 2.0, 1.0),
     alpha: Any = (0.01, 0.02, 0.03),

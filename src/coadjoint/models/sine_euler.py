@@ -10,10 +10,12 @@ from jaxtyping import Array, Complex, Float
 from .. import _checks, _random
 from ..algebras.su import SU
 from ..systems import System, salt
+from .origin import model
 
 Matrix = Complex[Array, "N N"]
 
 
+@model
 def sine_euler(
     n: int = 3,
     *,

@@ -11,8 +11,10 @@ from .. import _checks, _random
 from ..algebras.compose import Product
 from ..algebras.so3 import SO3
 from ..systems import Noise, System
+from .origin import model
 
 
+@model
 def spin_chain(
     n: int = 64,
     *,

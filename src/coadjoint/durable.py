@@ -1,0 +1,180 @@
+"""Files that survive a power cut: durable writes, a lock, checkpoints, and a Zarr store made of such files."""
+
+import asyncio
+import fcntl
+import io
+import json
+import os
+import socket
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from zarr.storage import LocalStore
+
+PARTIAL = ".partial"  # the name of a file ends so while it is being written
+
+
+class StoreError(RuntimeError):
+    """Something about a store that stands in the way; the message says what, and what to do."""
+
+
+def write(path: Path, data: Any) -> None:
+    """Write a file so that after a power cut it is the old one or the new one, whole; then sync its folder."""
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, last."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(root: Path) -> None:
+    """Make all below a folder last, the folder included."""
+    for folder, _, files in os.walk(root, topdown=False):
+        for name in files:
+            sync(Path(folder) / name)
+        sync(Path(folder))
+
+
+class Lock:
+    """One writer at a time: a lock on a file that the system lets go of when the process ends, however it ends."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._file: io.BufferedRandom | None = None
+
+    def acquire(self) -> None:
+        """Take it, or say who has it."""
+        file = open(self.path, "a+b")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            owner = file.read().decode(errors="replace").strip()
+            file.close()
+            raise StoreError(
+                f"{self.path.parent.parent} is being written by {owner or 'another process'}: "
+                "let it finish, stop it, or write to another store."
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Let it go."""
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file.close()
+            self._file = None
+
+
+def save_checkpoint(path: Path, header: dict[str, Any], leaves: Sequence[np.ndarray]) -> None:
+    """Arrays and a JSON header as one .npz file, written durably."""
+    out = io.BytesIO()
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(out, allow_pickle=False, header=text, **{f"leaf_{i}": x for i, x in enumerate(leaves)})
+    write(path, out.getbuffer())
+    sync(path.parent)
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
+    """The header and the arrays of a checkpoint; None if there is none."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            if archive.zip.testzip() is not None:
+                raise ValueError
+            header = json.loads(archive["header"].tobytes())
+            return header, [archive[f"leaf_{i}"] for i in range(len(archive.files) - 1)]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile, zlib.error):
+        raise StoreError(
+            f"{path} is damaged: it was cut off or changed after it was written, and the run cannot go on from it. "
+            "What the store holds can still be read; put the file back from a copy, or start the run anew."
+        ) from None
+
+
+class Files(LocalStore):
+    """Zarr's folder of files, with durable writes; reading says which file is damaged or missing.
+
+    `required(key)` tells whether a chunk must be there. Elsewhere a missing chunk means that nothing was written yet.
+    """
+
+    def __init__(
+        self, root: Path | str, *, read_only: bool = False, required: Callable[[str], bool] = lambda key: False
+    ):
+        super().__init__(Path(root), read_only=read_only)
+        self.required = required
+
+    def with_read_only(self, read_only: bool = False) -> "Files":
+        """The same files, to be read only or not."""
+        return Files(self.root, read_only=read_only, required=self.required)
+
+    async def set(self, key: str, value: Any) -> None:
+        """Write durably."""
+        await asyncio.to_thread(self.set_sync, key, value)
+
+    async def set_if_not_exists(self, key: str, value: Any) -> None:
+        """Write durably what is not there yet; there is one writer."""
+        if not (self.root / key).exists():
+            await self.set(key, value)
+
+    def set_sync(self, key: str, value: Any) -> None:
+        """Write durably."""
+        self._check_writable()
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, value.as_buffer_like())
+
+    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+        """Read, and check."""
+        return self._checked(key, byte_range, await super().get(key, prototype, byte_range))
+
+    def get_sync(self, key: str, *, prototype: Any = None, byte_range: Any = None) -> Any:
+        """Read, and check."""
+        return self._checked(key, byte_range, super().get_sync(key, prototype=prototype, byte_range=byte_range))
+
+    def _checked(self, key: str, byte_range: Any, value: Any) -> Any:
+        if byte_range is not None or not is_chunk(key):
+            return value
+        if value is None:
+            if self.required(key):
+                raise StoreError(f"{self.root / key} is missing: it was there when the run was stored.")
+            return None
+        data = value.to_bytes()
+        if len(data) < 4 or google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
+            raise StoreError(f"{self.root / key} is damaged: its checksum is wrong (the file was cut off or changed).")
+        return value
+
+
+def is_chunk(key: str) -> bool:
+    """Whether a key names a chunk: name/c.0.1, or name/c for a single number."""
+    last = key.rsplit("/", 1)[-1]
+    return last == "c" or last.startswith("c.")
+
+
+def remove_partial(root: Path) -> None:
+    """Remove what a killed writer left behind in the folders of a store."""
+    for path in root.glob(f"*/*{PARTIAL}"):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,278 @@
+"""One part of a store: a trajectory, or a tile of members, that is committed every second or so."""
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ._intern import Constant
+from .chunk import Point, Record
+from .durable import StoreError, load_checkpoint, save_checkpoint, sync
+from .layout import STATISTICS, rows_of
+from .solution import Solution, Stats, mapped
+from .solve import Job
+from .store import FORMAT, Stored, checkpoint_path, reason
+
+if TYPE_CHECKING:
+    from .recording import Place
+
+_SECONDS = 1.0  # between checkpoints, at least …
+_SHARE = 40  # … and so many times what one takes
+_BUFFER = 2**26  # bytes of rows that wait to be written, at most
+_BATCH = 1024  # states whose Casimirs and energies are computed together
+
+
+class Stopped(KeyboardInterrupt):
+    """A run that was interrupted: its store is whole, and the message says how to go on."""
+
+
+class Part:
+    """One part of a store: takes what is saved, and commits it every second or so."""
+
+    def __init__(self, place: "Place", number: int, path: str):
+        self.place, self.store, self.path = place, place.store, path
+        self.job: Job = place.job
+        layout = self.store.layout
+        self.where, self.tile = layout.place(number)
+        self.first = self.tile * layout.tile
+        last = self.first + layout.tile
+        self.members = None if layout.members is None else slice(self.first, min(last, layout.members))
+        self.checkpoint = checkpoint_path(self.store.path, number)
+        self.chunk = layout.rows
+        self.names = layout.of_kind("rows")
+        self.rows: dict[str, list[np.ndarray]] = {name: [] for name in self.names}  # from row `base` on
+        self.base = self.end = 0  # of the rows at hand
+        self.marked: tuple[int, Point | None] = (0, None)
+        self.committed = -1
+        self.last, self.cost = time.perf_counter(), 0.0
+
+    def begin(self, point: Point) -> tuple[int, Point]:
+        """The step to begin with and the point before it: as they are given, or from the checkpoint."""
+        found = load_checkpoint(self.checkpoint)
+        if found is None:
+            self.marked = (0, point)
+            return 0, point
+        header, leaves = found
+        expected = self._leaves(point)
+        given = [(n, list(x.shape), str(x.dtype)) for n, x in expected]
+        if header.get("leaves") != [list(g) for g in given] or len(leaves) != len(given):
+            raise StoreError(
+                f"{self.checkpoint} does not fit this run: it holds another state of the integrator than "
+                f"{type(self.job.run.integrator).__name__} has."
+            )
+        if header["path"] != self.path:
+            warnings.warn(
+                f"{self.store.path} was computed on the path {header['path']!r}, and goes on on {self.path!r}: its "
+                "last bits may differ from an uninterrupted run.", RuntimeWarning, stacklevel=2,
+            )  # fmt: skip
+        shapes, structure = jax.tree.flatten(point)
+        arrays = [jnp.asarray(x.reshape(s.shape)) for x, s in zip(leaves, shapes, strict=True)]
+        point = jax.tree.unflatten(structure, arrays)
+        n, saved = header["step"], header["rows"]
+        self.base, self.end = saved // self.chunk * self.chunk, saved
+        if self.base < saved:
+            for name in self.names:
+                self.rows[name] = [self._read(name, self.base, saved)]
+        self.marked, self.committed = (n, point), n
+        return n, point
+
+    def add(self, at: int, record: Any) -> None:
+        """What was saved from the saved time `at` on; along the first axis, then members."""
+        rows, states = rows_of(self.job, record)
+        count = len(next(iter(rows.values())))
+        if states is not None and count:
+            rows |= self._derived(at, states)
+            if at == 0:
+                self._write_scales(states[0])
+        for name in self.names if count else ():
+            self.rows[name].append(rows[name])
+        self.end = at + count
+
+    def mark(self, n: int, point: Point) -> None:
+        """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
+        self.marked = (n, point)
+        waiting = sum(x.nbytes for parts in self.rows.values() for x in parts)
+        due = max(_SECONDS, _SHARE * self.cost)
+        if self.store.stop.is_set():
+            self.close()
+            raise Stopped(f"stopped at {self._reached()}; go on with: {self.store.how_to_go_on()}")
+        if time.perf_counter() - self.last >= due or waiting >= _BUFFER:
+            self.commit()
+
+    def note(self) -> str:
+        """For an error: what is safe."""
+        return f" {self.store.path} holds the run up to {self._reached()}."
+
+    def _reached(self) -> str:
+        n = max(self.committed, 0)
+        return f"step {n} (t = {self.job.run.t0 + n * self.job.run.dt:g})"
+
+    def result(self, integrator: Any, stats: Stats, custom: bool) -> "Stored":
+        """What `solve` returns."""
+        self.close()
+        run = self.job.run
+
+        def build(values: Record, times: np.ndarray) -> Solution:
+            return Solution(run.system, integrator, times, values.values, values.g, stats, run.dt, custom)
+
+        return Stored(self.store.path, stats, self.place.loader(build))
+
+    def close(self) -> PyTree:
+        """Commit the rest, and the statistics of the solver; of accumulators, all there are."""
+        self.commit()
+        n, point = self.marked
+        assert point is not None
+        for name, value in self._statistics(n, point).items():
+            self._write_once(name, value)
+        if self.job.reduce is None:
+            return None
+        shapes = jax.eval_shape(self.job.reduce.init, self.job.record.values)
+        leaves = [self._read(name, 0, 1 + n // self.job.run.save_every) for name in self.names]
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    def commit(self) -> None:
+        """Rows, then the checkpoint: each durable before the next."""
+        n, point = self.marked
+        if n == self.committed or point is None:
+            return
+        began = time.perf_counter()
+        self._guard(lambda: self._commit(n, point))
+        self.committed = n
+        self.last = time.perf_counter()
+        self.cost = self.last - began
+
+    def _commit(self, n: int, point: Point) -> None:
+        saved = 1 + n // self.job.run.save_every
+        stop = min(-(-saved // self.chunk) * self.chunk, self.store.layout.saved)
+        for name in self.names:
+            rows = np.concatenate(self.rows[name])[: saved - self.base]
+            if self.base < saved:
+                self._write(name, rows, stop)
+                sync(self.store.path / name)
+            keep = saved // self.chunk * self.chunk
+            self.rows[name] = [rows[max(keep - self.base, 0) :].copy()]
+        self.base, self.end = saved // self.chunk * self.chunk, saved
+        leaves = self._leaves(point)
+        header = {
+            "format": FORMAT,
+            "step": n,
+            "rows": saved,
+            "path": self.path,
+            "leaves": [[name, list(x.shape), str(x.dtype)] for name, x in leaves],
+        }
+        save_checkpoint(self.checkpoint, header, [x for _, x in leaves])
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Do it; if the disk will not, say what is safe and how to go on."""
+        try:
+            work()
+        except OSError as error:
+            raise StoreError(
+                f"{self.store.path} cannot be written: {reason(error)}. It holds the run up to {self._reached()}. "
+                f"When that is put right, go on with: {self.store.how_to_go_on()}"
+            ) from error
+
+    # Arrays.
+
+    def _lead(self, name: str) -> tuple[slice, ...]:
+        """Where this part is along the axes before time."""
+        dims = self.store.layout.variables[name].dims
+        if "member" in dims:
+            return (*self.where, self.members)  # type: ignore[return-value]
+        if "tile" in dims:
+            return (*self.where, slice(self.tile, self.tile + 1))
+        return self.where
+
+    def _write(self, name: str, rows: np.ndarray, stop: int) -> None:
+        """Whole chunks, filled up, so that nothing need be read."""
+        variable = self.store.layout.variables[name]
+        lead = self._lead(name)
+        padding = np.full((stop - self.base - len(rows), *rows.shape[1:]), variable.fill_value, rows.dtype)
+        whole = np.concatenate([rows, padding])
+        if "member" in variable.dims:
+            whole = whole.swapaxes(0, 1)
+        elif "tile" in variable.dims:
+            whole = whole[None]
+        where = len(self.where)
+        self.store.arrays[name][(*lead, slice(self.base, stop))] = whole.reshape(*(1,) * where, *whole.shape)
+
+    def _read(self, name: str, first: int, last: int) -> np.ndarray:
+        dims = self.store.layout.variables[name].dims
+        data = np.asarray(self.store.arrays[name][(*self._lead(name), slice(first, last))])
+        data = data.reshape(data.shape[len(self.where) :])
+        if "member" in dims:
+            return np.ascontiguousarray(data.swapaxes(0, 1))
+        return data[0] if "tile" in dims else data
+
+    def _write_once(self, name: str, value: np.ndarray) -> None:
+        """What has no axis of times."""
+
+        def write() -> None:
+            lead = (*self.where, self.members) if self.members is not None else self.where
+            self.store.arrays[name][(*lead, ...)] = value.reshape((*(1,) * len(self.where), *value.shape))
+            sync(self.store.path / name)
+
+        self._guard(write)
+
+    def _leaves(self, point: Point) -> list[tuple[str, np.ndarray]]:
+        """The numbers of a point by their names; the members of a tile stand in a row, whatever their groups."""
+        out = []
+        for path, leaf in jax.tree_util.tree_leaves_with_path(point):
+            x = np.asarray(leaf)
+            out.append((jax.tree_util.keystr(path), x if self.members is None else x.reshape(-1, *x.shape[2:])))
+        return out
+
+    def _statistics(self, n: int, point: Point) -> dict[str, np.ndarray]:
+        tally = [np.asarray(x) for x in point.tally]
+        if self.members is not None:
+            tally = [x.reshape(-1)[: self.members.stop - self.members.start] for x in tally]
+        return dict(zip(STATISTICS, [np.full_like(tally[0], n), *tally], strict=True))
+
+    # Casimirs and energy.
+
+    def _derived(self, at: int, states: np.ndarray) -> dict[str, np.ndarray]:
+        """Of each state in a batch of fixed shape, at a place that depends on its time and member alone."""
+        layout = self.store.layout
+        width = layout.tile
+        height = min(layout.rows, max(1, _BATCH // width))
+        shape = self.job.run.system.algebra.shape
+        states = states if self.members is not None else states[:, None]
+        count = states.shape[1]
+        member = np.minimum(self.first + np.arange(width), (layout.members or 1) - 1)
+        member = np.broadcast_to(member, (height, width)).reshape(-1)
+        out: dict[str, list[np.ndarray]] = {}
+        row, stop = at, at + len(states)
+        while row < stop:
+            start = row // height * height
+            end = min(start + height, stop)
+            batch = np.broadcast_to(states[row - at, 0], (height, width, *shape)).copy()
+            batch[row - start : end - start, :count] = states[row - at : end - at]
+            flat_batch = jnp.asarray(batch.reshape(-1, *shape))
+            for name, value in self._values(flat_batch, member).items():
+                value = np.asarray(value).reshape(height, width, *np.shape(value)[1:])
+                value = value[row - start : end - start, :count]
+                out.setdefault(name, []).append(value if self.members is not None else value[:, 0])
+            row = end
+        return {name: np.concatenate(parts) for name, parts in out.items()}
+
+    def _values(self, states: Any, member: np.ndarray) -> dict[str, Any]:
+        algebra = self.job.run.system.algebra
+        values = {"energy": self.job.energy(states, member)}
+        if algebra.casimir_names:
+            values["casimirs"] = mapped(Constant(algebra.casimirs), states)
+        return values
+
+    def _write_scales(self, states: np.ndarray) -> None:
+        algebra = self.job.run.system.algebra
+        if not algebra.casimir_names:
+            return
+        rows = states if self.members is not None else states[None]
+        width = self.store.layout.tile
+        batch = np.concatenate([rows, np.repeat(rows[:1], width - len(rows), axis=0)])
+        scales = np.asarray(mapped(Constant(algebra.casimir_scales), jnp.asarray(batch)))[: len(rows)]
+        self._write_once("casimir_scale", scales if self.members is not None else scales[0])

@@ -1,0 +1,174 @@
+"""A run that is killed (SIGKILL) at any moment goes on where it was, and ends with the same store, byte for byte."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+import time
+import numpy as np
+import coadjoint as cj
+from coadjoint import chunk, durable, part, recording, layout
+
+# Commits as often as can be, so that a kill falls into one now and then; small chunks, so that there are many.
+part._SECONDS, part._SHARE, layout._LONGEST_CHUNK = 0.0, 0, 64
+chunk._FIRST_CHUNK = chunk._LARGEST_CHUNK = 128
+what, path, at = sys.argv[1], sys.argv[2], sys.argv[3]
+
+if at == "write":  # stands still in the middle of a file, for the one who kills it
+    write, left = durable.write, [int(sys.argv[4])]
+    def slowly(target, data):
+        left[0] -= 1
+        if left[0] == 0:
+            with open(target.with_name(target.name + durable.PARTIAL), "wb") as file:
+                file.write(bytes(data)[: len(bytes(data)) // 2])
+                file.flush()
+                print("here", flush=True)
+                time.sleep(60)
+        write(target, data)
+    durable.write = slowly
+if at == "rename":  # all is written, and the store has not its name yet
+    def never(*args):
+        print("here", flush=True)
+        time.sleep(60)
+    recording.os.rename = never
+
+begin = part.Part.begin
+def begun(self, point):
+    print("begun", flush=True)
+    return begin(self, point)
+part.Part.begin = begun
+
+system = cj.System(
+    cj.SO3(), lambda m, p: 0.5 * m @ (m / p), cj.salt([[0.3, 0.2, 0.5]]), params=np.array([4.0, 2.0, 1.0])
+)
+mu0 = np.array([0.6, -0.8, 0.5])
+options = dict(t1=200.0, dt=0.05, key=3, save_every=4, integrator=cj.EulerMaruyamaMK(), out=path)
+try:
+    if what == "ensemble":
+        sys.modules["coadjoint.ensemble"].LARGEST_TILE = 4
+        cj.ensemble(system, mu0, members=7, resume=at == "resume", **options)
+    else:
+        cj.solve(system, mu0, resume=at == "resume", **options)
+except cj.StoreError as error:
+    print(error, flush=True)
+    sys.exit(3)
+print("done", flush=True)
+"""
+# The run itself takes about a third of a second, starting Python and JAX the rest.
+RUNNING = 0.4
+
+
+class Runs:
+    """Processes that run the same thing, with one cache of compiled code."""
+
+    def __init__(self, folder: Path, what: str):
+        self.folder, self.what = folder, what
+        self.environment = os.environ | {
+            "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+        self.whole = folder / "whole.zarr"
+        assert self.run(self.whole, "start") == (0, "done")
+
+    def start(self, path: Path, *how: str) -> subprocess.Popen:
+        arguments = [sys.executable, "-c", PROGRAM, self.what, str(path), *how]
+        return subprocess.Popen(
+            arguments, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def run(self, path: Path, *how: str) -> tuple[int, str]:
+        out, err = (process := self.start(path, *how)).communicate(timeout=120)
+        assert process.returncode in (0, 3), err
+        said = [line for line in out.splitlines() if line and "begun" not in line]  # members begin in threads
+        return process.returncode, "\n".join(said)
+
+    def kill(self, path: Path, how: str, begun: bool, seconds: float) -> bool:
+        """Kill so many seconds after the start, or after the run has begun; whether it was finished by then."""
+        process = self.start(path, how)
+        if begun:
+            assert process.stdout is not None
+            process.stdout.readline()
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        _, err = process.communicate()
+        assert process.returncode in (0, -9), err
+        return process.returncode == 0
+
+    def kill_there(self, path: Path, *how: str) -> None:
+        """Start, and kill where the program stands still."""
+        process = self.start(path, *how)
+        assert process.stdout is not None
+        while process.stdout.readline() != "here\n":
+            assert process.poll() is None
+        process.kill()
+        process.communicate()
+
+    def check(self, path: Path) -> None:
+        """The store is the whole one, byte for byte."""
+        one, other = files(path), files(self.whole)
+        assert one.keys() == other.keys()
+        assert [name for name in one if one[name] != other[name]] == []
+
+
+def files(store: Path) -> dict[str, bytes]:
+    found = [p for p in sorted(store.rglob("*")) if p.is_file() and p.name != "lock"]
+    return {str(p.relative_to(store)): p.read_bytes() for p in found}
+
+
+@pytest.fixture(scope="module", params=["solve", pytest.param("ensemble", marks=pytest.mark.slow)])
+def runs(request, tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp(request.param), request.param)
+
+
+def killed_again_and_again(runs: Runs, path: Path, kills: int, begun: bool, longest: float, seed: int) -> None:
+    """Kill at random moments until so many kills have hit, then let it finish."""
+    moments, hit = random.Random(seed), 0
+    while hit < kills:
+        how = "resume" if path.exists() else "start"
+        if runs.kill(path, how, begun, moments.uniform(0, longest)):
+            runs.check(path)
+            shutil.rmtree(path)
+        else:
+            hit += 1
+    assert runs.run(path, "resume" if path.exists() else "start") == (0, "done")
+    runs.check(path)
+
+
+def test_five_kills(runs, tmp_path):
+    """Before the store exists, in the middle of a file, and three times at random."""
+    path = tmp_path / "run.zarr"
+    runs.kill_there(path, "rename")
+    code, said = runs.run(path, "resume")
+    assert code == 3 and f"{path} does not exist: there is nothing to go on with" in said
+    runs.kill_there(path, "write", "60")
+    assert list(path.rglob("*.partial"))
+    killed_again_and_again(runs, path, 3, True, RUNNING, seed=1)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.zarr"]  # nothing is left of the first attempt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_fifty_kills(runs, seed, tmp_path):
+    """Ten for each seed, half of them anywhere in the life of the process."""
+    killed_again_and_again(runs, tmp_path / "run.zarr", 5, True, RUNNING, seed)
+    killed_again_and_again(runs, tmp_path / "other.zarr", 5, False, 2.5, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", range(30, 70, 3))
+def test_a_kill_in_the_middle_of_any_file(runs, file, tmp_path):
+    """Of arrays and of checkpoints, when the store is made and when it is written."""
+    path = tmp_path / "run.zarr"
+    runs.kill_there(path, "write", str(file))
+    assert runs.run(path, "resume" if path.exists() else "start") == (0, "done")
+    runs.check(path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint import chunk, program
+from coadjoint import chunk, chunk_lanes, program
 from coadjoint._lanes import likely, native_loop, pattern
 from coadjoint._native import Unsuited
 from coadjoint.drivers_lanes import Source
@@ -184,10 +184,14 @@ def test_no_bit_depends_on_the_cut_where_lanes_stop(monkeypatch):
     np.testing.assert_array_equal(cj.ensemble(system, mu0, members=3, **options).mu, many.mu)
 
 
-def test_large_or_complex_algebras_take_the_plain_path():
+def test_large_or_complex_algebras_take_the_plain_path(monkeypatch):
     """Matrices, and programs that would be too long."""
     system, W0 = cj.models.sine_euler(3)
-    assert cj.solve(system, W0, t1=0.5, dt=0.5, key=0).stats.path == "plain"
-    dense = jnp.asarray(np.random.default_rng(0).standard_normal((9, 9, 9, 9, 9)))
-    system = cj.System(cj.SO3() * cj.SO3() * cj.SO3(), lambda m: jnp.einsum("ijklp,i,j,k,l,p->", dense, *[m] * 5) / 100)
-    assert cj.solve(system, np.ones(9) / 3, t1=0.01, dt=0.01).stats.path == "plain"
+    assert cj.solve(system, W0, t1=0.5, dt=0.5, key=0, integrator=cj.HeunMK()).stats.path == "plain"
+    quartic = cj.System(cj.SO3(), lambda m: jnp.sum(m**4) + m[0])
+    run = {"mu0": np.ones(3) / 3, "t1": 0.01, "dt": 0.01, "integrator": cj.HeunMK()}
+    with monkeypatch.context() as short:
+        short.setattr(chunk_lanes, "OPERATIONS", 50)
+        assert cj.solve(quartic, **run).stats.path == "plain"
+    quintic = cj.System(cj.SO3(), lambda m: jnp.sum(m**5) + m[0])
+    assert cj.solve(quintic, **run).stats.path == "lanes"

@@ -1,5 +1,6 @@
 """The sine-Euler equations: two-dimensional ideal fluid on the torus, truncated to su(N)."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,7 +40,7 @@ def sine_euler(
     The state is the matrix W; see `matrix_to_fourier`. Casimirs: Tr(Hᵏ), H = −iW = (1/2ε) Σ ω_m T_m.
     """  # fmt: skip
     n = _odd(n)
-    omega = _random_field(n, key) if omega is None else _real_field("omega", omega, n)
+    omega = _random_field(n, _random.as_key(key)) if omega is None else _real_field("omega", omega, n)
     inverse_laplacian = 1.0 / _squared_wavenumbers(n)
     noise = []
     if noise_modes is not None and len(noise_modes):
@@ -55,6 +56,7 @@ def sine_euler(
     return system, fourier_to_matrix(omega)
 
 
+@jax.jit
 def fourier_to_matrix(omega: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
     """W = (i/2ε) Σ_m ω_m T_m, T_m[j, (j+m₂) mod N] = exp(iε(m₁m₂ + 2m₁j)); omega[m1 % N, m2 % N].
 
@@ -67,6 +69,7 @@ def fourier_to_matrix(omega: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N
     return (0.25j * N / np.pi) * jnp.zeros(omega.shape, jnp.complex128).at[..., rows, diagonals].set(values)
 
 
+@jax.jit
 def matrix_to_fourier(W: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
     """The coefficients ω of W = (i/2ε) Σ ω_m T_m, as omega[m1 % N, m2 % N]: the inverse of `fourier_to_matrix`."""
     N = W.shape[-1]
@@ -129,9 +132,10 @@ def _real_field(name: str, omega: Any, n: int) -> Array:
     return (0.5 * (omega + jnp.conj(_mirror(omega)))).at[0, 0].set(0.0)
 
 
-def _random_field(n: int, key: Any) -> Array:
+@partial(jax.jit, static_argnums=0)
+def _random_field(n: int, key: _random.Key) -> Array:
     """Real and imaginary parts of the independent coefficients uniform on [−½, ½]."""
-    member = _random.member_key(_random.as_key(key), _random.INITIAL, 0)
+    member = _random.member_key(key, _random.INITIAL, 0)
     u = _random.uniforms(member, 0, 2, 0, n * n).reshape(n, n, 2) - 0.5
     m1, m2 = np.meshgrid(_wavenumbers(n), _wavenumbers(n), indexing="ij")
     independent = (m1 > 0) | ((m1 == 0) & (m2 > 0))

@@ -23,7 +23,7 @@ reproduce: $(READY) ## reproduce the results of the paper
 bench: $(READY) ## time it beside hand-written C; results go to benchmarks/results
 	$(BIN)/python benchmarks/run.py
 
-docs: $(READY) ## write the tables that are made from the code into README.md
+docs: $(READY) ## write the tables that are made from the code into README.md and docs/methods.md
 	$(BIN)/python docs/tables.py
 
 lint: $(READY) ## check style and types

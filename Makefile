@@ -25,7 +25,7 @@ reproduce: $(READY) ## reproduce the results of the paper
 bench: .venv-bench/.installed ## time it beside C, numba, diffrax and torchsde; results go to benchmarks/results
 	.venv-bench/bin/python benchmarks/run.py
 
-docs: $(READY) ## write the tables that are made from the code into README.md
+docs: $(READY) ## write the tables that are made from the code into README.md and docs/methods.md
 	$(BIN)/python docs/tables.py
 
 lint: $(READY) ## check style and types

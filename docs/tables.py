@@ -1,11 +1,12 @@
-"""Write the tables that are made from the code into README.md (`make docs`)."""
+"""Write the tables that are made from the code into README.md and docs/methods.md (`make docs`)."""
 
 from pathlib import Path
 
 from coadjoint.integrators import ALL, claims_table
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 
-before, rest = README.read_text().split("<!-- claims -->\n")
-after = rest.split("<!-- /claims -->")[1]
-README.write_text(f"{before}<!-- claims -->\n{claims_table(ALL)}<!-- /claims -->{after}")
+for page in (ROOT / "README.md", ROOT / "docs" / "methods.md"):
+    before, rest = page.read_text(encoding="utf-8").split("<!-- claims -->\n")
+    after = rest.split("<!-- /claims -->")[1]
+    page.write_text(f"{before}<!-- claims -->\n{claims_table(ALL)}<!-- /claims -->{after}", encoding="utf-8")

@@ -13,12 +13,13 @@ import coadjoint as cj
 from coadjoint.drivers import Increment
 from coadjoint.integrators import ALL, Adaptive, Integrator, claims_table
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
-def test_readme_table_is_current():
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+def test_table_is_current(page):
     """`make docs` writes it; a stale one fails here."""
-    text = README.read_text()
+    text = (ROOT / page).read_text(encoding="utf-8")
     assert text.split("<!-- claims -->\n")[1].split("<!-- /claims -->")[0] == claims_table(ALL)
 
 
@@ -130,6 +131,7 @@ def test_recommend_knows_the_system():
     assert {r.name for r in quartic if "energy" in r.keeps} == {'DiscreteGradient("gonzalez")'}
     rough = cj.recommend(cj.System(cj.SO3(), lambda m: jnp.cos(5 * m[0]) + m[1] ** 2))
     assert "no polynomial" in rough.system
+    assert "IsospectralMidpoint" in names(cj.models.sine_euler()[0])
     chain = cj.recommend(cj.models.spin_chain(8)[0])
     assert chain[0].name == 'RKMK("rk4")' and chain[-1].path == "areas"
 

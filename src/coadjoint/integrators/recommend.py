@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..systems import System
 from .base import DENSE, Claims, Integrator
 from .parts import energy_parts, noise_parts
+from .tau import Cayley
 
 _ITERATIONS = 5, 10  # of an implicit step, typically: by the chord method; by fixed-point iteration in large algebras
 _MANY = 16  # noises, whose pairs are many
@@ -89,7 +90,9 @@ def recommend(system: System) -> Recommendation:
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
     energy = _energy_kind(system)
     rows, refused = [], {}
-    for name, integrator in ALL.items():
+    matrices = len(system.algebra.shape) > 1  # where a Cayley transform is half the work of an exponential
+    for name in sorted(ALL, key=lambda n: not (matrices and isinstance(getattr(ALL[n], "tau", None), Cayley))):
+        integrator = ALL[name]
         try:
             integrator.check(system)
         except (TypeError, ValueError) as error:

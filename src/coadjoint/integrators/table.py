@@ -27,9 +27,10 @@ def claims_table(integrators: Mapping[str, Integrator]) -> str:
 
 
 def cost_words(once: int, more: int, each: str) -> str:
-    """A number a step, and more for each iteration or part: 1 + 2/iteration."""
-    words = [f"{more}/{each}" if more else "", f"{once}" if once else ""]
-    return " + ".join(filter(None, reversed(words))).replace("+ -", "− ") or "0"
+    """A number a step, and more for each iteration or part: 1 + 2/iteration, 2/part − 1."""
+    if not more:
+        return str(once)
+    return f"{once} + {more}/{each}" if once > 0 else f"{more}/{each}" + (f" − {-once}" if once else "")
 
 
 def _row(name: str, c: Claims) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """One part of a store: a trajectory, or a tile of members, that is committed every second or so."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from jaxtyping import PyTree
 
 from ._intern import Constant
 from .chunk import Point, Record
-from .durable import StoreError, load_checkpoint, save_checkpoint, sync
+from .durable import StoreError, in_parallel, load_checkpoint, save_checkpoint, sync
 from .layout import STATISTICS, rows_of
 from .solution import Solution, Stats, mapped
 from .solve import Job
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _SECONDS = 1.0  # between checkpoints, at least …
 _SHARE = 40  # … and so many times what one takes
 _BUFFER = 2**26  # bytes of rows that wait to be written, at most
-_BATCH = 1024  # states whose Casimirs and energies are computed together
+_BATCH = 2**19  # Casimirs and energies of b states with d numbers are computed together as long as b d² is below
 
 
 class Stopped(KeyboardInterrupt):
@@ -47,6 +48,7 @@ class Part:
         self.names = layout.of_kind("rows")
         self.rows: dict[str, list[np.ndarray]] = {name: [] for name in self.names}  # from row `base` on
         self.base = self.end = 0  # of the rows at hand
+        self.states: list[np.ndarray] = []  # of which Casimirs and energy are to be computed, up to row `end`
         self.marked: tuple[int, Point | None] = (0, None)
         self.committed = -1
         self.last, self.cost = time.perf_counter(), 0.0
@@ -86,11 +88,11 @@ class Part:
         rows, states = rows_of(self.job, record)
         count = len(next(iter(rows.values())))
         if states is not None and count:
-            rows |= self._derived(at, states)
+            self.states.append(states)
             if at == 0:
                 self._write_scales(states[0])
-        for name in self.names if count else ():
-            self.rows[name].append(rows[name])
+        for name, values in rows.items() if count else ():
+            self.rows[name].append(values)
         self.end = at + count
 
     def mark(self, n: int, point: Point) -> None:
@@ -127,8 +129,8 @@ class Part:
         self.commit()
         n, point = self.marked
         assert point is not None
-        for name, value in self._statistics(n, point).items():
-            self._write_once(name, value)
+        values = self._statistics(n, point)
+        self._guard(lambda: in_parallel(lambda name: self._write_once(name, values[name]), list(values)))
         if self.job.reduce is None:
             return None
         shapes = jax.eval_shape(self.job.reduce.init, self.job.record.values)
@@ -141,6 +143,7 @@ class Part:
         if n == self.committed or point is None:
             return
         began = time.perf_counter()
+        self._derive()
         self._guard(lambda: self._commit(n, point))
         self.committed = n
         self.last = time.perf_counter()
@@ -149,14 +152,17 @@ class Part:
     def _commit(self, n: int, point: Point) -> None:
         saved = 1 + n // self.job.run.save_every
         stop = min(-(-saved // self.chunk) * self.chunk, self.store.layout.saved)
-        for name in self.names:
+        base = saved // self.chunk * self.chunk
+
+        def write(name: str) -> None:
             rows = np.concatenate(self.rows[name])[: saved - self.base]
-            if self.base < saved:
+            if len(rows):
                 self._write(name, rows, stop)
                 sync(self.store.path / name)
-            keep = saved // self.chunk * self.chunk
-            self.rows[name] = [rows[max(keep - self.base, 0) :].copy()]
-        self.base, self.end = saved // self.chunk * self.chunk, saved
+            self.rows[name] = [rows[max(base - self.base, 0) :].copy()]
+
+        in_parallel(write, self.names)
+        self.base, self.end = base, saved
         leaves = self._leaves(point)
         header = {
             "format": FORMAT,
@@ -211,13 +217,9 @@ class Part:
 
     def _write_once(self, name: str, value: np.ndarray) -> None:
         """What has no axis of times."""
-
-        def write() -> None:
-            lead = (*self.where, self.members) if self.members is not None else self.where
-            self.store.arrays[name][(*lead, ...)] = value.reshape((*(1,) * len(self.where), *value.shape))
-            sync(self.store.path / name)
-
-        self._guard(write)
+        lead = (*self.where, self.members) if self.members is not None else self.where
+        self.store.arrays[name][(*lead, ...)] = value.reshape((*(1,) * len(self.where), *value.shape))
+        sync(self.store.path / name)
 
     def _leaves(self, point: Point) -> list[tuple[str, np.ndarray]]:
         """The numbers of a point by their names; the members of a tile stand in a row, whatever their groups."""
@@ -235,12 +237,20 @@ class Part:
 
     # Casimirs and energy.
 
+    def _derive(self) -> None:
+        """Of all states that are new, at once."""
+        if self.states:
+            states = np.concatenate(self.states)
+            self.states = []
+            for name, values in self._derived(self.end - len(states), states).items():
+                self.rows[name].append(values)
+
     def _derived(self, at: int, states: np.ndarray) -> dict[str, np.ndarray]:
         """Of each state in a batch of fixed shape, at a place that depends on its time and member alone."""
         layout = self.store.layout
         width = layout.tile
-        height = min(layout.rows, max(1, _BATCH // width))
         shape = self.job.run.system.algebra.shape
+        height = min(layout.rows, 1 << (max(1, _BATCH // (width * math.prod(shape) ** 2)).bit_length() - 1))
         states = states if self.members is not None else states[:, None]
         count = states.shape[1]
         member = np.minimum(self.first + np.arange(width), (layout.members or 1) - 1)
@@ -275,4 +285,4 @@ class Part:
         width = self.store.layout.tile
         batch = np.concatenate([rows, np.repeat(rows[:1], width - len(rows), axis=0)])
         scales = np.asarray(mapped(Constant(algebra.casimir_scales), jnp.asarray(batch)))[: len(rows)]
-        self._write_once("casimir_scale", scales if self.members is not None else scales[0])
+        self._guard(lambda: self._write_once("casimir_scale", scales if self.members is not None else scales[0]))

@@ -21,6 +21,7 @@ import numpy as np
 import zarr
 from jaxtyping import PyTree
 from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.storage import LocalStore
 
 from .chunk import Record
 from .configuration import configuration, differences, digest, this_platform, versions
@@ -82,7 +83,7 @@ def _create(path: Path, jobs: Sequence[Job], layout: Layout, experiment: dict[st
             shutil.rmtree(fresh)
         lock.path.parent.mkdir(parents=True)
         lock.acquire()
-        group = zarr.create_group(Files(fresh), attributes={"coadjoint": _header(jobs, layout, experiment)})
+        group = zarr.create_group(LocalStore(fresh), attributes={"coadjoint": _header(jobs, layout, experiment)})
         group.create_group(CHECKPOINTS)
         for variable in layout.variables.values():
             _create_array(group, variable)

@@ -49,6 +49,11 @@ def same_bits(a, b):
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
+def close(a, b):
+    """To round-off: XLA's bits depend on the shape of a batch."""
+    np.testing.assert_allclose(a, b, rtol=1e-15, atol=1e-15)
+
+
 def files(store):
     """All files of a store, without the lock."""
     return {
@@ -114,10 +119,10 @@ def test_a_store_holds_the_run(usual, tmp_path):
     assert data["mu"].dims == ("time", "component") and dict(data.sizes) == {"time": 101, "component": 3, "casimir": 1}
     same_bits(data["mu"].values, usual.mu)
     same_bits(data["time"].values, usual.t)
-    same_bits(data["casimirs"].values, usual.casimirs())
-    same_bits(data["energy"].values, usual.energy())
+    close(data["casimirs"].values, usual.casimirs())
+    close(data["energy"].values, usual.energy())
     errors = abs(data["casimirs"] - data["casimirs"].isel(time=0)) / data["casimir_scale"]
-    same_bits(errors.values, usual.casimir_errors())
+    close(errors.values, usual.casimir_errors())
     assert list(data["casimir"].values) == ["|μ|²"]
     assert int(data["steps"]) == 200 and int(data["unsolved"]) == 0 and int(data["first_unsolved"]) == -1
     assert all("units" in data[v].attrs and "long_name" in data[v].attrs for v in data.data_vars)
@@ -134,7 +139,7 @@ def test_a_store_is_read_by_xarray_and_zarr_alone(usual, tmp_path):
         data = xr.open_zarr(tmp_path / "run.zarr", consolidated=False, chunks=None)
     same_bits(data["mu"].values, usual.mu)
     group = zarr.open_group(tmp_path / "run.zarr", mode="r")
-    same_bits(group["energy"][:], usual.energy())
+    close(group["energy"][:], usual.energy())
     assert group.attrs["coadjoint"]["configuration"]["t1"] == 10.0
     assert [c["name"] for c in group["mu"].metadata.to_dict()["codecs"]][-1] == "crc32c"
 
@@ -149,7 +154,7 @@ def test_what_a_function_saves_and_the_group_element(tmp_path):
     same_bits(stored.g, usual.g)
     data = stored.open()
     assert {"saved_square", "saved_rest", "g", "energy", "casimirs"} <= set(data.data_vars) and "mu" not in data
-    np.testing.assert_allclose(data["casimirs"], MU0 @ MU0, rtol=0, atol=1e-15)
+    close(data["casimirs"], MU0 @ MU0)
 
 
 def test_matrices(tmp_path):
@@ -159,7 +164,7 @@ def test_matrices(tmp_path):
     usual = cj.solve(which, W0, **options)
     same_bits(stored.open()["mu"].values, usual.mu)
     assert stored.open()["mu"].dims == ("time", "row", "column")
-    same_bits(stored.open()["casimirs"].values, usual.casimirs())
+    close(stored.open()["casimirs"].values, usual.casimirs())
 
 
 def test_an_ensemble(members, tmp_path, monkeypatch):
@@ -167,8 +172,8 @@ def test_an_ensemble(members, tmp_path, monkeypatch):
     same_bits(stored.mu, members.mu)
     data = stored.open()
     assert data["mu"].dims == ("member", "time", "component")
-    np.testing.assert_allclose(data["energy"], members.energy(), rtol=0, atol=1e-15)
-    same_bits(data["casimirs"].values, members.casimirs())
+    close(data["energy"], members.energy())
+    close(data["casimirs"], members.casimirs())
     assert data["steps"].values.tolist() == [200] * 7
     assert stored.stats.steps == 200 and stored.members == 7
 
@@ -384,10 +389,10 @@ def test_a_full_disk(usual, busy, tmp_path, monkeypatch):
 
 
 def test_a_disk_that_is_full_from_the_start(tmp_path, monkeypatch):
-    def full(target, data):
+    def full(root):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(durable, "write", full)
+    monkeypatch.setattr(sys.modules["coadjoint.recording"], "sync_tree", full)
     with pytest.raises(cj.StoreError, match=r"run\.zarr cannot be made: the disk is full"):
         solve(tmp_path / "run.zarr")
     assert list(tmp_path.iterdir()) == []

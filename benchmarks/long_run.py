@@ -9,7 +9,6 @@ from run import MU0, RESULTS, machine, users_system
 
 import coadjoint as cj
 
-
 DT = 0.001  # the noise heats the top: with 0.01 it would turn by a whole radian a step in the end
 
 

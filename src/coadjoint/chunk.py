@@ -36,13 +36,12 @@ class Tally(NamedTuple):
     unsolved: Int[Array, ""]
     first_unsolved: Int[Array, ""]  # the step, or −1
     substeps: Int[Array, ""]  # that the steps were made of
-    plain_until: Int[Array, ""]  # the step up to which the plain program goes, where lanes had failed
 
     @staticmethod
     def zero() -> "Tally":
         """Before the first step."""
         z = jnp.zeros((), int)
-        return Tally(z, z, jnp.zeros(()), z, z - 1, z, z)
+        return Tally(z, z, jnp.zeros(()), z, z - 1, z)
 
     def add(self, n: Int[Array, ""], info: Info) -> "Tally":
         """With one more step."""
@@ -54,7 +53,6 @@ class Tally(NamedTuple):
             self.unsolved + failed,
             jnp.where(failed & (self.first_unsolved < 0), n, self.first_unsolved),
             self.substeps + info.substeps,
-            self.plain_until,
         )
 
 
@@ -64,6 +62,7 @@ class Point(NamedTuple):
     mu: Array
     carry: PyTree
     tally: Tally
+    plain_until: Int[Array, ""]  # the step up to which the plain program goes, where lanes have failed
 
 
 def start(system: System, integrator: Integrator, mu0: Array, group: bool = False) -> Point:
@@ -71,7 +70,7 @@ def start(system: System, integrator: Integrator, mu0: Array, group: bool = Fals
     carry = integrator.init(system, mu0)
     if group:
         carry = integrator.init_group(system, mu0, carry)
-    return Point(mu0, carry, Tally.zero())
+    return Point(mu0, carry, Tally.zero(), jnp.zeros((), int))
 
 
 class Record(NamedTuple):
@@ -89,7 +88,7 @@ def record(integrator: Integrator, save: Callable[[Array], PyTree] | None, point
 def one_step(system: System, integrator: Integrator, t0, dt, n, dS, point: Point) -> Point:
     """Step n of a run."""
     mu, carry, info = integrator.step(system, point.mu, t0 + n * dt, dt, dS, point.carry)
-    return Point(mu, carry, point.tally.add(n, info))
+    return Point(mu, carry, point.tally.add(n, info), point.plain_until)
 
 
 class Clock(NamedTuple):

@@ -130,7 +130,7 @@ def advance_lanes(
 ) -> Stretch:
     """As `chunk.advance`, for one trajectory or for groups of members (then `member` and the arrays lead with both).
 
-    Stops when a group meets a step that does not come out valid: `n` is then that step, and `tally.plain_until` the end
+    Stops when a group meets a step that does not come out valid: `n` is then that step, and `plain_until` the end
     of its block.
     """
     batch = np.shape(member)
@@ -160,8 +160,7 @@ def advance_lanes(
     slots = _merge(kernel, save, raw, stretch.slots, start // every - first_slot, n // every - first_slot, batch)
     point = kernel.unpack(words, batch)
     until = np.where(n < end, (n // BLOCK + 1) * BLOCK, 0)[:, None].repeat(width, axis=1).reshape(batch)
-    point = point._replace(tally=point.tally._replace(plain_until=until))
-    return Stretch(point, jnp.asarray(n.reshape(np.shape(stretch.n))), slots)
+    return Stretch(point._replace(plain_until=until), jnp.asarray(n.reshape(np.shape(stretch.n))), slots)
 
 
 def _merge(kernel: Kernel, save, raw: np.ndarray, slots: Record, first: np.ndarray, last: np.ndarray, batch) -> Record:

@@ -133,7 +133,7 @@ def _drive(lanes: Callable | None, plain: Callable, n1: int, stretch: Stretch) -
     if lanes is None:
         return plain(stretch, np.full(np.shape(stretch.n), n1))
     while True:
-        n, until = np.asarray(stretch.n), np.asarray(stretch.point.tally.plain_until)
+        n, until = np.asarray(stretch.n), np.asarray(stretch.point.plain_until)
         until = np.minimum(until[..., 0] if until.ndim else until, n1)
         if np.any(n < until):
             stretch = plain(stretch, np.maximum(n, until))

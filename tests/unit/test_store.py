@@ -549,10 +549,3 @@ def test_a_kill_during_creation_leaves_nothing_in_the_way(tmp_path, usual):
 
 
 # Chunks of the computation.
-
-
-def test_in_lanes_runs_are_cut_between_blocks():
-    cuts = list(chunk.pieces(1000, 7, 10, 10**6, aligned=32))
-    assert all(n1 % 32 == 0 for _, n1 in cuts[:-1])
-    forced = [n1 for _, n1 in chunk.pieces(1000, 1, 20, 10**6, aligned=32)]
-    assert {20, 32, 52, 64} <= set(forced)  # no more than the slots hold

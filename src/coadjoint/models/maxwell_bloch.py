@@ -9,6 +9,7 @@ from jaxtyping import Array
 from .. import _checks
 from ..algebras.structure import StructureConstants
 from ..systems import System, salt
+from .origin import model
 
 # [e_E, e_P] = e_D, [e_E, e_D] = −e_P: motions of the plane.
 _CONSTANTS = np.zeros((3, 3, 3))
@@ -16,6 +17,7 @@ _CONSTANTS[0, 1, 2], _CONSTANTS[1, 0, 2] = 1.0, -1.0
 _CONSTANTS[0, 2, 1], _CONSTANTS[2, 0, 1] = -1.0, 1.0
 
 
+@model
 def maxwell_bloch(alpha: Any = (0.1, 0.1), start: Any = (1.0, 0.6, -0.8)) -> tuple[System, Array]:
     """The real-valued Maxwell–Bloch equations, with noise on both parts of the energy:
 

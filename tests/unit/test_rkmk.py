@@ -49,6 +49,14 @@ def test_own_tau():
         run(body(), cj.RKMK("rk4", Rotation()), group=True)
 
 
+@pytest.mark.slow
+def test_own_tau_in_the_midpoint_rule():
+    """dτ* follows from dtauinv: the midpoint rule with one's own Cayley transform is the isospectral one."""
+    system = body([cj.salt([0.3, -0.2, 0.5])])
+    ends = [run(system, i).mu[-1] for i in (cj.LieMidpoint(Rotation()), cj.IsospectralMidpoint())]
+    np.testing.assert_allclose(*ends, rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize("tau", [cj.Exp(), cj.Cayley()])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_group_element(side, tau):
@@ -58,6 +66,7 @@ def test_group_element(side, tau):
     np.testing.assert_allclose((g.T if side == "left" else g) @ START, sol.mu[-1], rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_matrices():
     """Both τ on su(3), with noise: order 4 for one equation, that of the path with straight pieces."""
     system, W0 = cj.models.sine_euler(n=3, amplitude=0.1)

@@ -31,7 +31,7 @@ def test_blocks(algebra, blocks):
     assert [np.flatnonzero(b).tolist() for b in commuting_blocks(algebra)] == blocks
 
 
-@pytest.mark.parametrize("integrator", [cj.LieTrotter(), cj.Strang()])
+@pytest.mark.parametrize("integrator", [pytest.param(cj.LieTrotter(), marks=pytest.mark.slow), cj.Strang()])
 def test_parts_given_and_found(integrator):
     """A rigid body split axis by axis, by itself and by a list, is the same."""
     noise = [cj.salt([0.3, -0.2, 0.5])]
@@ -53,7 +53,7 @@ def test_a_list_is_a_sum():
     np.testing.assert_array_equal(sum(system.part_gradient(k, mu) for k in range(2)), whole.drift(mu))
 
 
-@pytest.mark.parametrize("integrator", [cj.LieTrotter(), cj.Strang()])
+@pytest.mark.parametrize("integrator", [pytest.param(cj.LieTrotter(), marks=pytest.mark.slow), cj.Strang()])
 def test_one_solvable_part_is_solved_exactly(integrator):
     """h = φ(<μ, a>) alone, and a noise φ(<μ, b>) alone: whatever the step, the state is exact."""
     a = jnp.array([0.3, -0.5, 0.8])
@@ -67,6 +67,7 @@ def test_one_solvable_part_is_solved_exactly(integrator):
     np.testing.assert_allclose(sol.mu[-1], exact, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_derivatives():
     """Through the parameters of a body that is split by itself."""
 

@@ -30,6 +30,7 @@ def test_quartic_energy(name):
         assert sol.stats.unsolved == 0 and sol.stats.most_iterations <= 12, where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEEPS)
 def test_heavy_top_with_a_quartic_energy(name):
     """On se(3), where energy is exchanged with the field."""
@@ -55,6 +56,7 @@ def test_digits_near_an_equilibrium():
     assert worst(sol.mu - plain.mu) < 1e-10 * moved
 
 
+@pytest.mark.slow
 def test_energies_that_are_no_polynomials():
     """Gonzalez's gradient keeps them; the average with enough nodes, and not with too few."""
     system = cj.System(cj.SO3(), lambda m: 0.5 * m @ (m / jnp.array([1.0, 2.0, 3.0])) + 0.1 * jnp.cos(8.0 * m[0]))
@@ -68,6 +70,7 @@ def test_energies_that_are_no_polynomials():
     assert lost(cj.DiscreteGradient("average", nodes=2)) > 1e-9
 
 
+@pytest.mark.slow
 def test_with_noise():
     """With noise it is a method like TMK: the Casimir is kept, the energy is not."""
     system = cj.System(

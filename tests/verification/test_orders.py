@@ -125,10 +125,18 @@ def test_strong_order(name, noise):
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", INCREMENTS_ONLY)
 def test_strong_order_of_all(name, side, noise):
-    """The same for every method that knows the increments of the path only, left and right, with more paths."""
+    """The same for every method that knows the increments of the path only, left and right, with more paths.
+
+    Steps this large are too large for direct methods, which may seem better than they are (0.64 for Heun's); with
+    smaller ones test_strong_orders has them on both sides.
+    """
     claims = INTEGRATORS[name].claims
+    claim = claims.strong if noise == "three" else claims.strong_commuting
     errors = strong_errors(top, side, noise, SLOW, INTEGRATORS[name])
-    assert_order(errors, claims.strong if noise == "three" else claims.strong_commuting)
+    if claims.casimirs:
+        assert_order(errors, claim)
+    else:
+        assert measured_order(DTS, errors)[0] > claim - 0.1
 
 
 @pytest.mark.slow

@@ -22,7 +22,8 @@ class CommutatorFree(GroupMethod):
         μ_2 = F(½k_1)μ_1,   μ_3 = F(½k_2)μ_1,   μ_4 = F(k_3 − ½k_1)μ_2,
         μ_{n+1} = F((1/12)(−k_1 + 2k_2 + 2k_3 + 3k_4)) F((1/12)(3k_1 + 2k_2 + 2k_3 − k_4))μ_1.
 
-    They are what Crouch and Grossman's methods became: as many gradients, and half the flows.
+    Each flow takes a combination of gradients, so that order 4 needs 5 flows, where the methods of Crouch and Grossman
+    (1993), whose flows take one gradient each, need 15.
 
     Reference: Celledoni, Marthinsen and Owren, Commutator-free Lie group methods (2003).
     """  # fmt: skip

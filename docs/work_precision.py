@@ -1,8 +1,8 @@
 """Draw docs/work_precision.png: the error of every method against the processor time it takes (`make docs` does not).
 
-Errors are those of `cj.convergence`, at t = 1 over shared paths; times those of an ensemble, a path at a time, with its
-random numbers and without compilation. A quarter of an hour; with the name of a JSON file the measurements are kept in
-it, or taken from it if it is there.
+Errors are those of `cj.convergence`, at the end of shared paths; times those of an ensemble, a path at a time, with its
+random numbers, without compilation and the cost of a call. Some minutes; with the name of a JSON file the measurements
+are kept in it, or taken from it if it is there.
 """
 
 import json
@@ -16,6 +16,8 @@ import coadjoint as cj
 from coadjoint import plotting
 
 PATHS = 256
+MEMBERS = 1024  # of the ensembles that are timed
+BLOCK = 32
 ALL = cj.integrators.ALL
 TOP = {"inertia": (4, 2, 1), "pi0": (-0.5, 0.7, 0.4), "gamma0": (-0.6, 0.6, 0.5)}
 NOISES = {
@@ -65,15 +67,20 @@ def fits(integrator: cj.Integrator, system: cj.System) -> bool:
 
 
 def timed(system: cj.System, mu0: np.ndarray, integrator: cj.Integrator, dt: float, t1: float) -> float:
-    """Processor seconds a path: the least of three runs, after one that compiles."""
-    steps = round(t1 / dt)
-    key = 0 if system.n_noise else None
-    best = np.inf
-    for run in range(4):
+    """Processor seconds a path: what a step adds to a run, times the steps, so that the cost of a call is left out."""
+
+    def seconds(steps: int) -> float:
         began = time.process_time()
-        cj.ensemble(system, mu0, members=PATHS, t1=t1, dt=dt, key=key, integrator=integrator, save_every=steps)
-        best = min(best, time.process_time() - began) if run else best
-    return best / PATHS
+        run = {"members": MEMBERS, "t1": steps * dt, "dt": dt, "key": 0 if system.n_noise else None}
+        cj.ensemble(system, mu0, integrator=integrator, save_every=steps, **run)
+        return time.process_time() - began
+
+    few = 32
+    seconds(few)  # compiles
+    short = min(seconds(few) for _ in range(2))
+    many = few + int(min(0.2 / short * few, 4096)) // BLOCK * BLOCK
+    step = short / few if many <= 2 * few else (min(seconds(many) for _ in range(2)) - short) / (many - few)
+    return step / MEMBERS * round(t1 / dt)
 
 
 def draw(data: dict, path: Path) -> None:

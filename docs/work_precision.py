@@ -17,7 +17,6 @@ from coadjoint import plotting
 
 PATHS = 256
 MEMBERS = 1024  # of the ensembles that are timed
-BLOCK = 32
 ALL = cj.integrators.ALL
 TOP = {"inertia": (4, 2, 1), "pi0": (-0.5, 0.7, 0.4), "gamma0": (-0.6, 0.6, 0.5)}
 NOISES = {
@@ -72,14 +71,16 @@ def timed(system: cj.System, mu0: np.ndarray, integrator: cj.Integrator, dt: flo
     def seconds(steps: int) -> float:
         began = time.process_time()
         run = {"members": MEMBERS, "t1": steps * dt, "dt": dt, "key": 0 if system.n_noise else None}
-        cj.ensemble(system, mu0, integrator=integrator, save_every=steps, **run)
+        cj.ensemble(system, mu0, integrator=integrator, save_every=steps, throw=False, **run)
         return time.process_time() - began
 
     few = 32
     seconds(few)  # compiles
-    short = min(seconds(few) for _ in range(2))
-    many = few + int(min(0.2 / short * few, 4096)) // BLOCK * BLOCK
-    step = short / few if many <= 2 * few else (min(seconds(many) for _ in range(2)) - short) / (many - few)
+    short = min(seconds(few) for _ in range(3))
+    if short > 0.2:
+        return short / few / MEMBERS * round(t1 / dt)
+    many = few + max(4 * few, min(round(8 * t1 / dt), 2048))
+    step = (min(seconds(many) for _ in range(3)) - short) / (many - few)
     return step / MEMBERS * round(t1 / dt)
 
 

@@ -9,7 +9,7 @@ import socket
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import google_crc32c
 import numpy as np
 from zarr.storage import LocalStore
 
-_THREADS = 8
+THREADS = 8  # that write files
 PARTIAL = ".partial"  # the name of a file ends so while it is being written
 
 
@@ -53,15 +53,17 @@ def sync(path: Path) -> None:
 def sync_tree(root: Path) -> None:
     """Make all below a folder last, the folder included: files first, then the folders that name them."""
     found = [(Path(folder), [Path(folder) / name for name in files]) for folder, _, files in os.walk(root)]
-    in_parallel(sync, [path for _, files in found for path in files])
-    in_parallel(sync, [folder for folder, _ in found])
+    with ThreadPoolExecutor(THREADS) as pool:
+        in_parallel(sync, [path for _, files in found for path in files], pool)
+        in_parallel(sync, [folder for folder, _ in found], pool)
 
 
-def in_parallel(work: Callable[[Any], None], items: Sequence[Any]) -> None:
-    """Do it for all: disks write many files in little more time than one. Raises the first error."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for future in [pool.submit(work, item) for item in items]:
-            future.result()
+def in_parallel(work: Callable[[Any], None], items: Sequence[Any], pool: Executor) -> None:
+    """Do it for all: disks write many files in little more time than one. Ends when all have, with the first error."""
+    futures = [pool.submit(work, item) for item in items]
+    wait(futures)
+    for future in futures:
+        future.result()
 
 
 class Lock:

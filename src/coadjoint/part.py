@@ -4,6 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -51,6 +52,7 @@ class Part:
         self.states: list[np.ndarray] = []  # of which Casimirs and energy are to be computed, up to row `end`
         self.marked: tuple[int, Point | None] = (0, None)
         self.committed = -1
+        self.saving: tuple[int, Future] | None = None  # the commit under way, up to which step
         self.last, self.cost = time.perf_counter(), 0.0
 
     def begin(self, point: Point) -> tuple[int, Point]:
@@ -92,18 +94,20 @@ class Part:
             if at == 0:
                 self._write_scales(states[0])
         for name, values in rows.items() if count else ():
-            self.rows[name].append(values)
+            self.rows[name].append(values.copy())  # of a few rows, not of all the slots they lie in
         self.end = at + count
 
     def mark(self, n: int, point: Point) -> None:
         """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
         self.marked = (n, point)
-        waiting = sum(x.nbytes for parts in self.rows.values() for x in parts)
-        due = max(_SECONDS, _SHARE * self.cost)
         if self.store.stop.is_set():
             self.close()
             raise Stopped(f"stopped at {self._reached()}; go on with: {self.store.how_to_go_on()}")
-        if time.perf_counter() - self.last >= due or waiting >= _BUFFER:
+        if self.saving is not None and self.saving[1].done():
+            self._settle()
+        due = time.perf_counter() - self.last >= max(_SECONDS, _SHARE * self.cost)
+        waiting = sum(x.nbytes for parts in self.rows.values() for x in parts)
+        if (due and self.saving is None) or waiting >= _BUFFER:
             self.commit()
 
     def note(self) -> str:
@@ -127,10 +131,12 @@ class Part:
     def close(self) -> PyTree:
         """Commit the rest, and the statistics of the solver; of accumulators, all there are."""
         self.commit()
+        self._settle()
         n, point = self.marked
         assert point is not None
         values = self._statistics(n, point)
-        self._guard(lambda: in_parallel(lambda name: self._write_once(name, values[name]), list(values)))
+        write = lambda name: self._write_once(name, values[name])
+        self._guard(lambda: in_parallel(write, list(values), self.store.writers))
         if self.job.reduce is None:
             return None
         shapes = jax.eval_shape(self.job.reduce.init, self.job.record.values)
@@ -138,32 +144,39 @@ class Part:
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
     def commit(self) -> None:
-        """Rows, then the checkpoint: each durable before the next."""
+        """Write what is new and a checkpoint, while the run goes on; but wait for the commit before."""
+        began = time.perf_counter()
+        self._settle()
         n, point = self.marked
         if n == self.committed or point is None:
             return
-        began = time.perf_counter()
         self._derive()
-        self._guard(lambda: self._commit(n, point))
-        self.committed = n
+        saved = 1 + n // self.job.run.save_every
+        base = saved // self.chunk * self.chunk
+        rows = {name: np.concatenate(parts)[: saved - self.base] for name, parts in self.rows.items()}
+        self.saving = n, self.store.savers.submit(self._save, n, saved, self.base, rows, self._leaves(point))
+        self.rows = {name: [x[max(base - self.base, 0) :].copy()] for name, x in rows.items()}
+        self.base, self.end = base, saved
         self.last = time.perf_counter()
         self.cost = self.last - began
 
-    def _commit(self, n: int, point: Point) -> None:
-        saved = 1 + n // self.job.run.save_every
+    def _settle(self) -> None:
+        """Wait for the commit under way."""
+        if self.saving is not None:
+            (n, future), self.saving = self.saving, None
+            self._guard(future.result)
+            self.committed = n
+
+    def _save(self, n: int, saved: int, base: int, rows: dict[str, np.ndarray], leaves: list) -> None:
+        """Rows, then the checkpoint: each durable before the next."""
         stop = min(-(-saved // self.chunk) * self.chunk, self.store.layout.saved)
-        base = saved // self.chunk * self.chunk
 
         def write(name: str) -> None:
-            rows = np.concatenate(self.rows[name])[: saved - self.base]
-            if len(rows):
-                self._write(name, rows, stop)
+            if len(rows[name]):
+                self._write(name, rows[name], base, stop)
                 sync(self.store.path / name)
-            self.rows[name] = [rows[max(base - self.base, 0) :].copy()]
 
-        in_parallel(write, self.names)
-        self.base, self.end = base, saved
-        leaves = self._leaves(point)
+        in_parallel(write, self.names, self.store.writers)
         header = {
             "format": FORMAT,
             "step": n,
@@ -194,18 +207,18 @@ class Part:
             return (*self.where, slice(self.tile, self.tile + 1))
         return self.where
 
-    def _write(self, name: str, rows: np.ndarray, stop: int) -> None:
-        """Whole chunks, filled up, so that nothing need be read."""
+    def _write(self, name: str, rows: np.ndarray, base: int, stop: int) -> None:
+        """Whole chunks from row `base` on, filled up, so that nothing need be read."""
         variable = self.store.layout.variables[name]
         lead = self._lead(name)
-        padding = np.full((stop - self.base - len(rows), *rows.shape[1:]), variable.fill_value, rows.dtype)
+        padding = np.full((stop - base - len(rows), *rows.shape[1:]), variable.fill_value, rows.dtype)
         whole = np.concatenate([rows, padding])
         if "member" in variable.dims:
             whole = whole.swapaxes(0, 1)
         elif "tile" in variable.dims:
             whole = whole[None]
         where = len(self.where)
-        self.store.arrays[name][(*lead, slice(self.base, stop))] = whole.reshape(*(1,) * where, *whole.shape)
+        self.store.arrays[name][(*lead, slice(base, stop))] = whole.reshape(*(1,) * where, *whole.shape)
 
     def _read(self, name: str, first: int, last: int) -> np.ndarray:
         dims = self.store.layout.variables[name].dims

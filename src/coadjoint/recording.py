@@ -13,6 +13,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from zarr.storage import LocalStore
 
 from .chunk import Record
 from .configuration import configuration, differences, digest, this_platform, versions
-from .durable import Files, Lock, StoreError, remove_partial, sync, sync_tree
+from .durable import THREADS, Files, Lock, StoreError, remove_partial, sync, sync_tree
 from .layout import TIMES, Axis, Layout, Variable, named_leaves
 from .part import Part
 from .solution import Stats
@@ -55,10 +56,10 @@ def recording(
     layout = Layout.of(jobs, axes)
     lock = _resume(path, jobs, layout) if resume else _create(path, jobs, layout, experiment)
     try:
-        with _interrupts() as stop:
-            yield Store(path, layout, jobs, stop)
+        with _interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
+            yield Store(path, layout, jobs, stop, savers, writers)
     finally:
-        lock.release()
+        lock.release()  # when all that was under way is written
 
 
 # Creating a store, and going on with one.
@@ -266,8 +267,17 @@ def _interrupts() -> Iterator[threading.Event]:
 class Store:
     """A store that is being written."""
 
-    def __init__(self, path: Path, layout: Layout, jobs: Sequence[Job], stop: threading.Event):
+    def __init__(
+        self,
+        path: Path,
+        layout: Layout,
+        jobs: Sequence[Job],
+        stop: threading.Event,
+        savers: Executor,
+        writers: Executor,
+    ):
         self.path, self.layout, self.jobs, self.stop = path, layout, jobs, stop
+        self.savers, self.writers = savers, writers  # threads for commits, and for the files of each
         group = zarr.open_group(Files(path, required=lambda key: True), mode="r+", use_consolidated=False)
         self.arrays: dict[str, Any] = {
             name: group[name].with_config({"write_empty_chunks": True})  # type: ignore[union-attr]

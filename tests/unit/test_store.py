@@ -82,7 +82,9 @@ def members():
 
 @pytest.fixture
 def busy(monkeypatch):
-    """A commit after every chunk of 32 steps, and 16 saved times in a chunk of the arrays."""
+    """A commit after every chunk of 32 steps, waited for, and 16 saved times in a chunk of the arrays."""
+    commit = part.Part.commit
+    monkeypatch.setattr(part.Part, "commit", lambda self: (commit(self), self._settle()))
     monkeypatch.setattr(part, "_SECONDS", 0.0)
     monkeypatch.setattr(part, "_SHARE", 0)
     monkeypatch.setattr(chunk, "_FIRST_CHUNK", 32)

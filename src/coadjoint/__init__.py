@@ -30,6 +30,7 @@ from .integrators import Adaptive as Adaptive
 from .integrators import Cayley as Cayley
 from .integrators import Claims as Claims
 from .integrators import CommutatorFree as CommutatorFree
+from .integrators import Cost as Cost
 from .integrators import DiscreteGradient as DiscreteGradient
 from .integrators import EulerMaruyamaMK as EulerMaruyamaMK
 from .integrators import Exp as Exp

@@ -83,15 +83,17 @@ def half_cot(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return (0.5 * stumpff(3, x) - stumpff(4, x)) / stumpff(2, x)
 
 
-def arctan(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """a_k(x) = Σ_j (−x)^j / (2j + k), k odd, for x ≥ 0; with x = θ²: a₁ = arctan θ/θ, a₃ = (1 − a₁)/x."""
-    near = likely(x < 0.1)
-    small, z = jnp.where(near, x, 0.0), jnp.where(near, 0.1, x)
-    series = jnp.zeros_like(x)
-    for j in reversed(range(17)):  # 0.1^17 < 1e-16
-        series = 1.0 / (2 * j + k) - small * series
-    theta = jnp.sqrt(z)
-    closed = jnp.arctan(theta) / theta
-    for i in range(1, k, 2):
-        closed = (1.0 / i - closed) / z
-    return jnp.where(near, series, closed)
+def arctan(k: int, x: Float[Array, "..."], halvings: int = 3) -> Float[Array, "..."]:
+    """a_k(x) = Σ_j (−x)^j / (2j + k), k = 1 or 3, for x ≥ 0; with x = θ²: a₁ = arctan θ/θ, a₃ = (1 − a₁)/x.
+
+    The angle is halved until the series is short for any x: with c = 2/(1 + √(1 + x)) and y = x c²/4,
+    a₁(x) = c a₁(y) and a₃(x) = (c²/4)(1 + c a₃(y)). Three times leave y < 0.04.
+    """
+    if halvings == 0:
+        series = jnp.zeros_like(x)
+        for j in reversed(range(12)):
+            series = 1.0 / (2 * j + k) - x * series
+        return series
+    c = 2.0 / (1.0 + jnp.sqrt(1.0 + x))
+    inner = arctan(k, 0.25 * x * c * c, halvings - 1)
+    return c * inner if k == 1 else 0.25 * c * c * (1.0 + c * inner)

@@ -127,11 +127,11 @@ def exact_arctan(k, x, derivative):
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("derivative", range(2))
 def test_arctan(k, derivative):
-    """Values and derivatives on both sides of the switch: each k and each derivative costs a digit."""
-    points = np.array([0.0, 1e-300, 1e-8, 0.05, *near(0.1), 0.3, 1.0, 10.0, 1e3])
+    """Values to a few ulps, derivatives to a few more, at any angle."""
+    points = np.array([0.0, 1e-300, 1e-8, 0.05, 0.3, 1.0, 10.0, 1e3, 1e8])
     found = compiled(_ARCTAN[k], derivative)(points)
     truth = np.array([float(exact_arctan(k, x, derivative)) for x in points])
-    np.testing.assert_allclose(found, truth, rtol=2e-15 * 30 ** (derivative + k // 3))
+    np.testing.assert_allclose(found, truth, rtol=2e-15 if derivative == 0 else 1e-14)
 
 
 _ARCTAN = {k: lambda x, k=k: arctan(k, x) for k in (1, 3)}

@@ -91,6 +91,15 @@ class Lock:
         file.flush()
         self._file = file
 
+    def owner(self) -> str | None:
+        """Who has it, if anyone."""
+        with open(self.path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return file.read().decode(errors="replace").strip() or "another process"
+        return None
+
     def release(self) -> None:
         """Let it go."""
         if self._file is not None:
@@ -186,5 +195,5 @@ def is_chunk(key: str) -> bool:
 
 def remove_partial(root: Path) -> None:
     """Remove what a killed writer left behind in the folders of a store."""
-    for path in root.glob(f"*/*{PARTIAL}"):
+    for path in [*root.glob(f"*{PARTIAL}"), *root.glob(f"*/*{PARTIAL}")]:
         path.unlink(missing_ok=True)

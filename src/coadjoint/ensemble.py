@@ -29,6 +29,7 @@ from .solve import (
     prepare,
     progress_bar,
     record_shapes,
+    recorded,
     trace_save,
     unsolved_message,
 )
@@ -117,11 +118,9 @@ def ensemble(
         params=params, reduce=reduce, save_every=save_every, save=save, group=group, throw=throw, progress=progress,
         stored=check_out(out, resume),
     )  # fmt: skip
-    if out is not None:
-        from .recording import record_run
-
-        return record_run(job, out, resume)
-    return job.execute(None)
+    if out is None:
+        return job.execute(None)
+    return recorded(job, out, resume, _checks.is_traced((system, job.mu0, job.params, job.run.driver, job.save)))
 
 
 def ensemble_job(
@@ -162,7 +161,7 @@ def ensemble_job(
         return _energy_rows(system, _own(batch, axes, member), axes, mu)
 
     return Job(
-        run, mu0, save_fn, group, record_shapes(run, save_fn, group), save is not None, energy, execute,
+        run, mu0, save_fn, group, record_shapes(run, save_fn, group), save is not None, energy, execute, throw,
         members, tile_size(members), batch, reduce,
     )  # fmt: skip
 

@@ -279,6 +279,7 @@ def as_experiment(job: Job) -> dict[str, Any] | None:
         return None
     run: dict[str, Any] = {"t0": job.run.t0, "t1": job.run.t0 + job.run.steps * job.run.dt, "dt": job.run.dt}
     run |= {"save_every": job.run.save_every, "group": job.group, "members": job.members or 1, "integrator": options}
+    run["throw"] = job.throw
     if job.run.system.n_noise:
         if not isinstance(driver, Brownian):
             return None

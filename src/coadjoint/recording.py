@@ -31,9 +31,7 @@ from .layout import TIMES, Axis, Layout, Variable, named_leaves
 from .part import Part
 from .solution import Stats
 from .solve import Job
-from .store import CHECKPOINTS, FORMAT, Stored, contents, read_header, reason
-
-_LOCK = "lock"
+from .store import CHECKPOINTS, FORMAT, LOCK, Stored, contents, read_header, reason
 
 
 def record_run(job: Job, out: Any, resume: bool) -> "Stored":
@@ -73,7 +71,7 @@ def _create(path: Path, jobs: Sequence[Job], layout: Layout, experiment: dict[st
             "another name."
         )
     fresh = path.with_name(path.name + ".new")
-    lock = Lock(fresh / CHECKPOINTS / _LOCK)
+    lock = Lock(fresh / CHECKPOINTS / LOCK)
     try:
         if not path.parent.is_dir():
             raise StoreError(f"{path} cannot be made: there is no folder {path.parent}.")
@@ -160,7 +158,7 @@ def _write_times(group: Any, jobs: Sequence[Job], layout: Layout, first: int) ->
 def _resume(path: Path, jobs: Sequence[Job], layout: Layout) -> Lock:
     """Lock the store, compare configurations, and make room if t1 is larger now."""
     read_header(path, "resume")
-    lock = Lock(path / CHECKPOINTS / _LOCK)
+    lock = Lock(path / CHECKPOINTS / LOCK)
     try:
         lock.acquire()
     except OSError as error:

@@ -59,13 +59,10 @@ def solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
         save=save, group=group, throw=throw, progress=progress, stored=check_out(out, resume),
     )  # fmt: skip
+    traced = _checks.is_traced((system, job.mu0, job.run.driver, job.save))
     if out is not None:
-        from .recording import record_run
-
-        return record_run(job, out, resume)
-    if _checks.is_traced((system, job.mu0, job.run.driver, job.save)):
-        return _solve_traced(job.run, job.mu0, job.save, group, throw)
-    return job.execute(None)
+        return recorded(job, out, resume, traced)
+    return _solve_traced(job.run, job.mu0, job.save, group, throw) if traced else job.execute(None)
 
 
 class Job(NamedTuple):
@@ -79,6 +76,7 @@ class Job(NamedTuple):
     custom: bool  # a `save` function was given; with a store, the state is saved beside what it returns
     energy: Callable[[Array, np.ndarray], Array]  # of states and the members they belong to
     execute: Callable[[Any], Any]  # run it, into a store or (None) in memory
+    throw: bool
     members: int | None = None
     tile: int = 1
     params: PyTree = None
@@ -100,7 +98,8 @@ def solve_job(
         return on_best_path(system, run.integrator, group, 1, on)
 
     shapes = record_shapes(run, save_fn, group)
-    return Job(run, mu0, save_fn, group, shapes, save is not None, lambda mu, _: mapped(system.energy, mu), execute)
+    energy = lambda mu, _: mapped(system.energy, mu)
+    return Job(run, mu0, save_fn, group, shapes, save is not None, energy, execute, throw)
 
 
 def check_out(out: Any, resume: Any) -> bool:
@@ -110,6 +109,15 @@ def check_out(out: Any, resume: Any) -> bool:
     if out is not None and not isinstance(out, (str, PathLike)):
         raise TypeError(f"out must be the name of a store such as 'run.zarr', not {out!r}.")
     return out is not None
+
+
+def recorded(job: Job, out: Any, resume: bool, traced: bool) -> "Stored":
+    """The job, run into a store."""
+    if traced:
+        raise TypeError("out= stores numbers, but this run is being traced by JAX (differentiated, compiled, mapped).")
+    from .recording import record_run
+
+    return record_run(job, out, resume)
 
 
 def record_shapes(run: "Run", save: Callable[[Array], PyTree] | None, group: bool) -> Record:

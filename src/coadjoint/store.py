@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import xarray
 
 FORMAT = 1  # of stores; one with a higher number is not read
-CHECKPOINTS = "checkpoint"
+CHECKPOINTS, LOCK = "checkpoint", "lock"  # a folder, and a file in it
 
 
 def read_header(path: Path, what: str) -> dict[str, Any]:

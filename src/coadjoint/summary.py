@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .durable import Lock, StoreError
+from .durable import Lock
 from .schema import ABOUT_RUN, known_integrators, known_models, parameters
-from .store import CHECKPOINTS, Contents, contents, statistics
+from .store import CHECKPOINTS, LOCK, Contents, contents, statistics
 
 
 def summary(path: Path) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def summary(path: Path) -> dict[str, Any]:
         "steps_done": done,
         "steps": total,
         "finished": done == total,
-        "being_written_by": _writer(path),
+        "being_written_by": Lock(path / CHECKPOINTS / LOCK).owner(),
         "casimir_errors": casimir_errors(found),
         "iterations_per_step": float(stats["iterations"][begun].sum() / steps) if steps else 0.0,
         "worst_residual": float(np.max(stats["residual"][begun], initial=0.0)),
@@ -56,17 +56,6 @@ def _noises(config: dict[str, Any]) -> int:
         return len(beta) if isinstance(beta, list) else beta["shape"][0] if beta else noise.get("size", 1)
 
     return sum(count(n) for n in config["system"]["noise"])
-
-
-def _writer(path: Path) -> str | None:
-    """Who has the lock, if anyone."""
-    lock = Lock(path / CHECKPOINTS / "lock")
-    try:
-        lock.acquire()
-    except (StoreError, OSError) as error:
-        return str(error).partition(" is being written by ")[2].partition(":")[0] or None
-    lock.release()
-    return None
 
 
 def casimir_errors(found: Contents) -> dict[str, float]:

@@ -203,6 +203,18 @@ def test_nothing_that_a_store_names_is_called(here):
     assert not (here / "trapped").exists()
 
 
+def test_three_commands_of_the_readme(tmp_path, monkeypatch):
+    """From nothing to a figure, as the README has it."""
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    lines = [line.partition("#")[0].split() for line in text.splitlines() if line.startswith("coadjoint ")]
+    assert [line[1] for line in lines] == ["new", "run", "plot"]
+    Path("top.toml").write_text(call(*lines[0][1:3]))
+    assert lines[0][3:] == [">", "top.toml"]
+    assert "π·γ within" in call(*lines[1][1:])
+    assert call(*lines[2][1:]).strip() == "top-casimirs.png" and Path("top-casimirs.png").exists()
+
+
 # Runs that were made in Python.
 
 

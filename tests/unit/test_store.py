@@ -348,6 +348,12 @@ def test_resume_before_the_store_exists(tmp_path):
         solve(tmp_path / "nowhere" / "run.zarr")
 
 
+def test_a_run_that_is_traced_is_not_stored(tmp_path):
+    with pytest.raises(TypeError, match="out= stores numbers, but this run is being traced"):
+        jax.grad(lambda k: solve(tmp_path / "run.zarr", system(k)).mu[-1, 0])(0.3)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_second_process_is_refused(busy, tmp_path, monkeypatch):
     """A lock is a matter of open files, not of processes, so one process can try."""
     path = tmp_path / "run.zarr"

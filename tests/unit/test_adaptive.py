@@ -24,6 +24,7 @@ def test_without_noise():
     assert f"of {substeps[1]:.1f} sub-steps" in repr(sol.stats)
 
 
+@pytest.mark.slow
 def test_follows_the_path():
     """Non-commuting noise: near the solution of small steps on the same path, with fewer of them; Casimirs exact."""
     path = cj.Brownian(3, grid=0.25, depth=6)

@@ -47,7 +47,8 @@ def draw(p, data):
     """Errors of all Casimirs, and the pictures."""
     t, errors, fields = data
     fig = plotting.figure(plotting.PAGE, 2.7)
-    for ax, (name, e) in zip(fig.subplots(1, len(errors), sharex=True), errors.items(), strict=True):
+    (axes,) = fig.subplots(1, len(errors), sharex=True, squeeze=False)
+    for ax, (name, e) in zip(axes, errors.items(), strict=True):
         for k in range(e.shape[1]):
             colour = f"C{k % 6}"
             line = "-" if k < 6 else "--"

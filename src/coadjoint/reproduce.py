@@ -163,9 +163,11 @@ def reproduce(
     chosen = select(study, names)
     with output_folder(out) as folder:
         began = time.perf_counter()
-        outcomes = _run_all(chosen, key, quick, console)
-        console.print("drawing the figures")
-        sections = [_section(e, e.settings(quick), outcomes[e.name], folder / "figures") for e in chosen]
+        drawn = {
+            e.name: _section(e, e.settings(quick), outcome, folder / "figures")  # while others are still running
+            for e, outcome in _run_all(chosen, key, quick, console)
+        }
+        sections = [drawn[e.name] for e in chosen]
         report = Report(study.title, study.subtitle, sections, key, quick, time.perf_counter() - began)
         (folder / "claims.json").write_text(claims_json(report), encoding="utf-8")
         (folder / "claims.md").write_text(claims_markdown(report), encoding="utf-8")
@@ -174,20 +176,20 @@ def reproduce(
     return report
 
 
-def _run_all(chosen: Sequence[Experiment], key: int, quick: bool, console: Console) -> dict[str, Outcome]:
-    """Every outcome by name; two experiments at a time, those that take longest first."""
+def _run_all(
+    chosen: Sequence[Experiment], key: int, quick: bool, console: Console
+) -> Iterator[tuple[Experiment, Outcome]]:
+    """Every outcome when it is there; two experiments at a time, those that take longest first."""
     waiting = sorted(chosen, key=lambda e: -e.parameters.get("minutes", 0.0))
     workers = max(1, min(2, os.cpu_count() or 1))
-    outcomes = {}
     pool = ThreadPoolExecutor(workers)
     with _Stages(console, len(chosen)) as stages:
-        futures: dict[Future[Outcome], str] = {pool.submit(_run_one, e, key, quick, stages): e.name for e in waiting}
+        futures: dict[Future[Outcome], Experiment] = {pool.submit(_run_one, e, key, quick, stages): e for e in waiting}
         try:
             for future in as_completed(futures):
-                outcomes[futures[future]] = future.result()
+                yield futures[future], future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-    return outcomes
 
 
 def _run_one(e: Experiment, key: int, quick: bool, stages: "_Stages") -> Outcome:

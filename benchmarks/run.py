@@ -310,7 +310,7 @@ def draw(results: dict) -> None:
             axes[0, column].loglog(x, seconds, "o-")
             axes[0, column].loglog(x, seconds[-1] * x / x[-1], "k:", lw=1, label="linear")
             axes[1, column].semilogx(x, [r["megabytes"] for r in rows], "o-")
-            axes[1, column].set_ylim(0, None)
+            axes[1, column].set_ylim(0, 1.2 * max(r["megabytes"] for r in rows))
             axes[1, column].set_xlabel(label)
             axes[0, column].legend()
             for ax in axes[:, column]:

@@ -182,7 +182,7 @@ def _ensemble(
         shape = record_shapes(run, program.save, program.group)
         values = jax.tree.map(lambda s: np.empty((members, run.n_saved, *s.shape), s.dtype), shape)
     tree = _MergeTree(reduce)
-    tallies = []
+    computed, total = 0, None
     firsts = range(0, members, size)
     devices = jax.local_devices()
     with progress_bar(progress, run, len(firsts) * size) as bar:
@@ -199,15 +199,17 @@ def _ensemble(
             return _run_tile(program, path, run, inputs, device, keep, bar)
 
         for tally, series in in_order(one_tile, firsts, workers=max(len(devices), _cores())):
-            tallies.append(tally)
+            computed += len(tally.iterations)
+            total = _together(tally if total is None else jax.tree.map(np.append, total, tally))
             failed = throw and not np.all(solved(tally))
             if reduce is not None and not (failed and store is not None):
                 tree.push(series)
             if failed:
                 break
-    tally = jax.tree.map(lambda *xs: np.concatenate(xs), *tallies)
-    stats = Stats.of(tally, run.steps, path)
-    computed = len(tally.iterations)
+    assert total is not None
+    stats = Stats.of(
+        total._replace(iterations=total.iterations / computed, substeps=total.substeps / computed), run.steps, path
+    )
     reduced = tree.result() if tree.levels else None
 
     def result(values: Record, times: np.ndarray) -> Ensemble:
@@ -224,6 +226,20 @@ def _ensemble(
         note = "" if store is None else store.note()
         raise UnsolvedStepError(unsolved_message(stats, run, computed) + note, ens)
     return ens
+
+
+def _together(tally: Tally) -> Tally:
+    """The tally of many members as one: a number for each of 10⁷ members would be too many."""
+    first: Any = tally.first_unsolved[tally.first_unsolved >= 0]
+    none: Any = np.int64(-1)
+    return Tally(
+        np.sum(tally.iterations),
+        np.max(tally.most),
+        np.max(tally.residual),
+        np.sum(tally.unsolved),
+        np.min(first) if len(first) else none,
+        np.sum(tally.substeps),
+    )
 
 
 def _cores() -> int:

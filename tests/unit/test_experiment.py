@@ -207,7 +207,8 @@ def test_three_commands_of_the_readme(tmp_path, monkeypatch):
     """From nothing to a figure, as the README has it."""
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    lines = [line.partition("#")[0].split() for line in text.splitlines() if line.startswith("coadjoint ")]
+    (block,) = [part.split("```")[0] for part in text.split("```sh\n")[1:] if "coadjoint new" in part.split("```")[0]]
+    lines = [line.partition("#")[0].split() for line in block.splitlines()]
     assert [line[1] for line in lines] == ["new", "run", "plot"]
     Path("top.toml").write_text(call(*lines[0][1:3]))
     assert lines[0][3:] == [">", "top.toml"]

@@ -7,7 +7,7 @@ import coadjoint as cj
 
 from .tools import INTEGRATORS, worst
 
-DT, H = 0.5, 1e-4
+DT, H = 1.0, 1e-4  # a step so long that methods of order 4 show what they do not keep
 CENTRE = np.array([0.6, -0.7, 0.9])
 STATES = CENTRE + np.concatenate([np.zeros((1, 3)), H * np.eye(3), -H * np.eye(3)])
 FAST = ("TMK", "HeunMK")
@@ -32,7 +32,7 @@ def test_claims_of_one_step(name):
     assert (forward.stats.iterations == 0) == claims.explicit
 
     back = worst(step(integrator, moved, -1.0).mu[:, -1] - STATES)
-    assert (back < 1e-13) == claims.symmetric and (back > 1e-7) == (not claims.symmetric)
+    assert (back < 1e-13) == claims.symmetric and (back > 1e-5) == (not claims.symmetric)
 
     # A Poisson map has DΦ J(μ) DΦᵀ = J(Φ(μ)); the derivative is a central difference, right to 1e-7.
     D = (moved[1:4] - moved[4:]).T / (2 * H)

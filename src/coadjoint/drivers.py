@@ -250,12 +250,22 @@ class BrownianWindow(Window):
         return eqx.tree_at(lambda i: i.bound, out, jnp.broadcast_to(bound, out.S.shape[:-1]))
 
     def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
-        """Two increments of the base grid."""
-        if self.m is not None or self.level or self.needs.integrals or self.needs.halvings:
+        """Two increments, of the base grid or of sums over it."""
+        if self.level or self.needs.integrals or self.needs.halvings:
             raise NotImplementedError
         key = _random.member_key(self.key, _random.PATH, member)
-        S = jnp.sqrt(self.h) * _random.normals(key, 0, self.n_noise, 2 * k, 2)
-        return Increment(S, jnp.broadcast_to(truncation_bound(self.h), (2,)))
+        m = 1 if self.m is None else self.m
+
+        # As in `_summed`: pair j of the m pairs of base steps.
+        def body(j, total):
+            first, second = _random.normals(key, 0, self.n_noise, 2 * (k * m + j), 2)
+            for q, x in ((2 * j, first), (2 * j + 1, second)):
+                total = total + jnp.where((q // m == jnp.arange(2))[:, None], x, 0.0)
+            return total
+
+        zero = jnp.zeros((2, self.n_noise))
+        S = jnp.sqrt(self.h) * (body(0, zero) if self.m is None else jax.lax.fori_loop(0, m, body, zero))
+        return Increment(S, jnp.broadcast_to(truncation_bound(self.h * m), (2,)))
 
     def _summed(self, key: _random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
         m = self.m

@@ -82,6 +82,7 @@ def save(fig: Figure, folder: Path, name: str) -> list[Path]:
     _quiet_minor_ticks(fig)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     fig.savefig(paths[0], dpi=300, metadata={"Software": None})
+    fig.set_layout_engine("none")  # it is laid out
     fig.savefig(paths[1], metadata={"CreationDate": None, "Creator": None, "Producer": None})
     return paths
 

@@ -6,7 +6,7 @@ and the claims, with `NAME.py`, two functions:
     run(p, key, say) -> Outcome      # the numbers; `p` holds the parameters, `say` takes a line on progress
     draw(p, data) -> {name: Figure}  # the figures of the outcome's data
 
-Experiments run side by side; nothing they compute depends on the order.
+Experiments run side by side, and another process draws; nothing they compute depends on the order.
 """
 
 import contextlib
@@ -17,12 +17,16 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -161,13 +165,15 @@ def reproduce(
     console = Console(stderr=True) if console is None else console
     study = load_study()
     chosen = select(study, names)
-    with output_folder(out) as folder:
+    with output_folder(out) as folder, _Artist() as artist:
         began = time.perf_counter()
-        drawn = {
-            e.name: _section(e, e.settings(quick), outcome, folder / "figures")  # while others are still running
-            for e, outcome in _run_all(chosen, key, quick, console)
-        }
-        sections = [drawn[e.name] for e in chosen]
+        (folder / "figures").mkdir()
+        outcomes = {}
+        for e, outcome in _run_all(chosen, key, quick, console):
+            outcomes[e.name] = outcome
+            artist.draw(e.name, e.settings(quick), outcome.data, folder / "figures")
+        figures = artist.figures()
+        sections = [_section(e, e.settings(quick), outcomes[e.name], figures[e.name]) for e in chosen]
         report = Report(study.title, study.subtitle, sections, key, quick, time.perf_counter() - began)
         (folder / "claims.json").write_text(claims_json(report), encoding="utf-8")
         (folder / "claims.md").write_text(claims_markdown(report), encoding="utf-8")
@@ -234,16 +240,83 @@ class _Stages:
         self.console.print(f"[{self.done}/{self.total}] {name}: {time.perf_counter() - began:.1f} s", markup=False)
 
 
-def _section(e: Experiment, settings: Mapping[str, Any], outcome: Outcome, folder: Path) -> Section:
+class _Artist:
+    """A process that draws the figures while the experiments run: both are Python, and would wait for each other."""
+
+    def __enter__(self) -> "_Artist":
+        context = get_context("spawn")
+        self.ours, theirs = context.Pipe()
+        self.process = context.Process(target=_draw_all, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.ours.close()
+        self.process.terminate()
+
+    def draw(self, name: str, settings: Mapping[str, Any], data: Any, folder: Path) -> None:
+        """Ask for the figures of an experiment."""
+        if self.ours.poll():
+            self._hear()  # it speaks up before it is asked only if something went wrong
+        self._ask((name, settings, data, folder))
+
+    def figures(self) -> Mapping[str, Mapping[str, tuple[bytes, bytes]]]:
+        """What was drawn, by experiment and name: for light pages and for dark ones."""
+        self._ask(None)
+        return self._hear()
+
+    def _ask(self, request: Any) -> None:
+        with self._alive():
+            self.ours.send(request)
+
+    def _hear(self) -> Any:
+        with self._alive():
+            answer = self.ours.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @contextlib.contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, ConnectionError):
+            raise RuntimeError("the process that draws the figures ended before it was done.") from None
+
+
+def _draw_all(orders: Connection) -> None:
+    """The artist's work: to draw what it is asked for, and to hand it over at the end. Ctrl-C is not for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    modules = {e.name: e.module for e in load_study().experiments}
+    drawn = {}
+    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody waits any more
+        try:
+            for name, settings, data, folder in iter(orders.recv, None):
+                drawn[name] = _draw(modules[name].draw, SimpleNamespace(**settings), data, folder)
+            orders.send(drawn)
+        except (EOFError, BrokenPipeError):
+            raise
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            orders.send(error)
+            while orders.recv() is not None:
+                pass
+
+
+def _draw(draw: Callable, p: SimpleNamespace, data: Any, folder: Path) -> dict[str, tuple[bytes, bytes]]:
     """Draw the figures of an experiment, twice: for light pages and print, and for dark pages."""
-    folder.mkdir(exist_ok=True)
-    p = SimpleNamespace(**settings)
     with plotting.style("light"):
-        light = e.module.draw(p, outcome.data)
-        light = {name: plotting.save(fig, folder, name)[0].read_bytes() for name, fig in light.items()}
+        light = {name: plotting.save(fig, folder, name)[0].read_bytes() for name, fig in draw(p, data).items()}
     with plotting.style("dark"):
-        dark = {name: plotting.png(fig) for name, fig in e.module.draw(p, outcome.data).items()}
-    pictures = [Picture(f["name"], f.get("number"), f["caption"], light[f["name"]], dark[f["name"]]) for f in e.figures]
+        return {name: (light[name], plotting.png(fig)) for name, fig in draw(p, data).items()}
+
+
+def _section(
+    e: Experiment, settings: Mapping[str, Any], outcome: Outcome, figures: Mapping[str, tuple[bytes, bytes]]
+) -> Section:
+    """What the page shows of an experiment."""
+    pictures = [Picture(f["name"], f.get("number"), f["caption"], *figures[f["name"]]) for f in e.figures]
     claims = [
         Claim(c["name"], c["claim"], c["paper"], Verdict(c["expected"]), c["reason"], outcome.findings[c["name"]])
         for c in e.claims

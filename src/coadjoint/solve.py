@@ -175,7 +175,7 @@ def _solve(
     done, point = keep.begin(point)
     if done == 0:
         keep.add(0, jax.tree.map(lambda x: np.asarray(x)[None], first))
-    stretch = program.open(point, first, slots)._replace(n=jnp.asarray(done))
+    stretch = program.open(point, first, slots)._replace(n=jnp.asarray(done, int))
     with progress_bar(progress, run) as bar:
         bar.begin(done)
         for n0, n1 in pieces(run.steps, run.save_every, slots, blocks * BLOCK, done):

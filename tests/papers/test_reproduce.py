@@ -177,6 +177,21 @@ def test_a_read_only_folder(invoke, tmp_path):
     assert result.exit_code == 2 and "cannot write" in result.output
 
 
+def test_what_goes_wrong_while_drawing_is_raised(tmp_path):
+    """In the process that draws, with its traceback; the next request finds out, or the end."""
+    with rp._Artist() as artist:
+        artist.draw("energy", {}, None, tmp_path)
+        artist.draw("energy", {}, None, tmp_path)
+        with pytest.raises(Exception) as caught:
+            artist.figures()
+    assert any("energy.py" in note for note in caught.value.__notes__)
+    with rp._Artist() as artist:
+        artist.process.kill()
+        artist.process.join()
+        with pytest.raises(RuntimeError, match="ended before it was done"):
+            artist.figures()
+
+
 def test_a_run_that_fails_leaves_the_folder_as_it_was(tmp_path):
     out = tmp_path / "o"
     with rp.output_folder(out) as folder:

@@ -149,6 +149,14 @@ def test_tmk_and_a_new_system_of_a_model(compilations):
     assert count.n >= 1  # the tolerance is part of the program
 
 
+def test_another_fluid_and_more_chunks(compilations):
+    """A system too large for lanes: another start, another chunk and another length are the same program."""
+    cj.solve(*cj.models.sine_euler(key=0), t1=1.0, dt=0.1, key=0, integrator=EM)
+    with compilations() as count:
+        cj.solve(*cj.models.sine_euler(key=1, amplitude=0.2), t1=100.0, dt=0.1, key=1, integrator=EM)
+    assert count.n == 0
+
+
 def test_an_algebra_made_anew_is_the_same_algebra(compilations):
     def go():
         C = np.zeros((3, 3, 3))

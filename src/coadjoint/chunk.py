@@ -100,9 +100,9 @@ class Clock(NamedTuple):
 
 
 def slots_for(shapes: PyTree, members: int = 1) -> int:
-    """How many saved times a chunk holds: as many as fit in half a megabyte (of one trajectory) or in four."""
+    """How many saved times a chunk holds: as many as fit in two megabytes (of one trajectory) or in four."""
     size = sum(int(np.prod(s.shape)) for s in jax.tree.leaves(shapes))
-    return max(1, 2 ** (16 if members == 1 else 19) // max(members * size, 1))
+    return max(1, 2 ** (18 if members == 1 else 19) // max(members * size, 1))
 
 
 class Stretch(NamedTuple):

@@ -18,6 +18,7 @@ from .solve import Job
 _CHUNK_BYTES = 2**21  # of the largest variable
 _LONGEST_CHUNK = 2**16  # saved times
 TIMES = 2**16  # saved times in a chunk of the coordinate
+_STATES = ""  # the name of states that are not stored
 STATISTICS = {
     "steps": ("steps done", np.int64),
     "iterations": ("iterations of the solver, in all", np.int64),
@@ -233,17 +234,18 @@ def named_leaves(saved: Any, prefix: str = "saved") -> list[tuple[str, Any]]:
     return list(named.items())
 
 
-def rows_of(job: Job, record: Any) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """What was saved, by the names of the variables, and the states, from which Casimirs and energy follow."""
+def rows_of(job: Job, record: Any) -> dict[str, np.ndarray]:
+    """What was saved, by the names of the variables, and the states, if they are known (see `states_in`)."""
     if job.reduce is not None:
-        leaves = jax.tree.leaves(record)
-        return {f"partial_{i}": np.asarray(x) for i, x in enumerate(leaves)}, None
+        return {f"partial_{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record))}
     if job.custom:
         saved, states = record.values
-        rows = {name: np.asarray(x) for name, x in named_leaves(saved)}
+        rows = {name: np.asarray(x) for name, x in named_leaves(saved)} | {_STATES: np.asarray(states)}
     else:
-        states = np.asarray(record.values)
-        rows = {"mu": states}
-    if record.g is not None:
-        rows["g"] = np.asarray(record.g)
-    return rows, np.asarray(states)
+        rows = {"mu": np.asarray(record.values)}
+    return rows if record.g is None else rows | {"g": np.asarray(record.g)}
+
+
+def states_in(rows: dict[str, np.ndarray]) -> np.ndarray | None:
+    """The states among the rows, from which Casimirs and energy follow."""
+    return rows.get(_STATES, rows.get("mu"))

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from ._intern import Constant
 from .chunk import Point, Record
 from .durable import StoreError, in_parallel, load_checkpoint, save_checkpoint, sync
-from .layout import STATISTICS, rows_of
+from .layout import STATISTICS, rows_of, states_in
 from .solution import Solution, Stats, mapped
 from .solve import Job
 from .store import FORMAT, Stored, checkpoint_path, reason
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 1.0  # between checkpoints, at least …
 _SHARE = 40  # … and so many times what one takes
-_BUFFER = 2**26  # bytes of rows that wait to be written, at most
+_BUFFER = 2**25  # bytes of rows that wait to be written, at most
 _BATCH = 2**19  # Casimirs and energies of b states with d numbers are computed together as long as b d² is below
 
 
@@ -47,12 +47,12 @@ class Part:
         self.checkpoint = checkpoint_path(self.store.path, number)
         self.chunk = layout.rows
         self.names = layout.of_kind("rows")
-        self.rows: dict[str, list[np.ndarray]] = {name: [] for name in self.names}  # from row `base` on
-        self.base = self.end = 0  # of the rows at hand
-        self.states: list[np.ndarray] = []  # of which Casimirs and energy are to be computed, up to row `end`
+        self.fresh: list[dict[str, np.ndarray]] = []  # rows since the last commit
+        self.saved = 0  # rows in all commits, the one under way included …
+        self.tail: dict[str, np.ndarray] = {}  # … of which these are in a chunk that is not full
         self.marked: tuple[int, Point | None] = (0, None)
         self.committed = -1
-        self.saving: tuple[int, Future] | None = None  # the commit under way, up to which step
+        self.saving: tuple[int, Future[None]] | None = None  # the commit under way, up to which step
         self.last, self.cost = time.perf_counter(), 0.0
 
     def begin(self, point: Point) -> tuple[int, Point]:
@@ -77,25 +77,20 @@ class Part:
         shapes, structure = jax.tree.flatten(point)
         arrays = [jnp.asarray(x.reshape(s.shape)) for x, s in zip(leaves, shapes, strict=True)]
         point = jax.tree.unflatten(structure, arrays)
-        n, saved = header["step"], header["rows"]
-        self.base, self.end = saved // self.chunk * self.chunk, saved
-        if self.base < saved:
-            for name in self.names:
-                self.rows[name] = [self._read(name, self.base, saved)]
+        n, self.saved = header["step"], header["rows"]
+        if self._base() < self.saved:
+            self.tail = {name: self._read(name, self._base(), self.saved) for name in self.names}
         self.marked, self.committed = (n, point), n
         return n, point
 
     def add(self, at: int, record: Any) -> None:
         """What was saved from the saved time `at` on; along the first axis, then members."""
-        rows, states = rows_of(self.job, record)
-        count = len(next(iter(rows.values())))
-        if states is not None and count:
-            self.states.append(states)
-            if at == 0:
-                self._write_scales(states[0])
-        for name, values in rows.items() if count else ():
-            self.rows[name].append(values.copy())  # of a few rows, not of all the slots they lie in
-        self.end = at + count
+        rows = {name: x.copy() for name, x in rows_of(self.job, record).items()}  # not the slots they lie in
+        states = states_in(rows)
+        if states is not None and at == 0:
+            self._write_scales(states[0])
+        if len(next(iter(rows.values()))):
+            self.fresh.append(rows)
 
     def mark(self, n: int, point: Point) -> None:
         """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
@@ -106,7 +101,7 @@ class Part:
         if self.saving is not None and self.saving[1].done():
             self._settle()
         due = time.perf_counter() - self.last >= max(_SECONDS, _SHARE * self.cost)
-        waiting = sum(x.nbytes for parts in self.rows.values() for x in parts)
+        waiting = sum(x.nbytes for rows in self.fresh for x in rows.values())
         if (due and self.saving is None) or waiting >= _BUFFER:
             self.commit()
 
@@ -150,13 +145,9 @@ class Part:
         n, point = self.marked
         if n == self.committed or point is None:
             return
-        self._derive()
         saved = 1 + n // self.job.run.save_every
-        base = saved // self.chunk * self.chunk
-        rows = {name: np.concatenate(parts)[: saved - self.base] for name, parts in self.rows.items()}
-        self.saving = n, self.store.savers.submit(self._save, n, saved, self.base, rows, self._leaves(point))
-        self.rows = {name: [x[max(base - self.base, 0) :].copy()] for name, x in rows.items()}
-        self.base, self.end = base, saved
+        self.saving = n, self.store.savers.submit(self._save, n, saved, self.fresh, self._leaves(point))
+        self.fresh = []
         self.last = time.perf_counter()
         self.cost = self.last - began
 
@@ -167,16 +158,23 @@ class Part:
             self._guard(future.result)
             self.committed = n
 
-    def _save(self, n: int, saved: int, base: int, rows: dict[str, np.ndarray], leaves: list) -> None:
-        """Rows, then the checkpoint: each durable before the next."""
-        stop = min(-(-saved // self.chunk) * self.chunk, self.store.layout.saved)
+    def _base(self) -> int:
+        """The first row of the chunk that comes next."""
+        return self.saved // self.chunk * self.chunk
 
-        def write(name: str) -> None:
-            if len(rows[name]):
+    def _save(self, n: int, saved: int, fresh: list[dict[str, np.ndarray]], leaves: list) -> None:
+        """Rows up to `saved`, then the checkpoint: each durable before the next."""
+        if saved > self.saved:
+            base, stop = self._base(), min(-(-saved // self.chunk) * self.chunk, self.store.layout.saved)
+            rows = self._rows(fresh, saved)
+
+            def write(name: str) -> None:
                 self._write(name, rows[name], base, stop)
                 sync(self.store.path / name)
 
-        in_parallel(write, self.names, self.store.writers)
+            in_parallel(write, self.names, self.store.writers)
+            self.saved = saved
+            self.tail = {name: x[self._base() - base :].copy() for name, x in rows.items()}
         header = {
             "format": FORMAT,
             "step": n,
@@ -185,6 +183,20 @@ class Part:
             "leaves": [[name, list(x.shape), str(x.dtype)] for name, x in leaves],
         }
         save_checkpoint(self.checkpoint, header, [x for _, x in leaves])
+
+    def _rows(self, fresh: list[dict[str, np.ndarray]], saved: int) -> dict[str, np.ndarray]:
+        """All rows from the chunk that comes next on, up to `saved`; Casimirs and energy of the fresh ones included."""
+        new = saved - self.saved
+
+        def joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
+            tail = [self.tail[name]] if name in self.tail else []
+            return np.concatenate([*tail, *parts])[: sum(map(len, tail)) + new]
+
+        rows = {name: joined(name, [x[name] for x in fresh]) for name in fresh[0]}
+        states = states_in(rows)
+        if states is not None:
+            rows |= {name: joined(name, [x]) for name, x in self._derived(self.saved, states[-new:]).items()}
+        return {name: rows[name] for name in self.names}
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Do it; if the disk will not, say what is safe and how to go on."""
@@ -250,14 +262,6 @@ class Part:
 
     # Casimirs and energy.
 
-    def _derive(self) -> None:
-        """Of all states that are new, at once."""
-        if self.states:
-            states = np.concatenate(self.states)
-            self.states = []
-            for name, values in self._derived(self.end - len(states), states).items():
-                self.rows[name].append(values)
-
     def _derived(self, at: int, states: np.ndarray) -> dict[str, np.ndarray]:
         """Of each state in a batch of fixed shape, at a place that depends on its time and member alone."""
         layout = self.store.layout
@@ -273,10 +277,11 @@ class Part:
         while row < stop:
             start = row // height * height
             end = min(start + height, stop)
-            batch = np.broadcast_to(states[row - at, 0], (height, width, *shape)).copy()
-            batch[row - start : end - start, :count] = states[row - at : end - at]
-            flat_batch = jnp.asarray(batch.reshape(-1, *shape))
-            for name, value in self._values(flat_batch, member).items():
+            batch = states[row - at : end - at]
+            if batch.shape[:2] != (height, width):
+                batch = np.broadcast_to(states[row - at, 0], (height, width, *shape)).copy()
+                batch[row - start : end - start, :count] = states[row - at : end - at]
+            for name, value in self._values(jnp.asarray(batch.reshape(-1, *shape)), member).items():
                 value = np.asarray(value).reshape(height, width, *np.shape(value)[1:])
                 value = value[row - start : end - start, :count]
                 out.setdefault(name, []).append(value if self.members is not None else value[:, 0])

@@ -401,12 +401,12 @@ class _Stored(_Keeper):
         return self.part.begin(points)
 
     def add(self, at: int, slots: Record, count: int) -> None:
-        """Saved times along the first axis, then members."""
+        """Members along the first axis, then saved times; of accumulators, saved times."""
         if self.reduce is not None:
             acc, _ = _accumulated(self.reduce, slots, self.left)
             self.part.add(at, jax.tree.map(lambda x: np.asarray(x)[:count], acc))
         else:
-            self.part.add(at, jax.tree.map(lambda x: _by_member(x, count)[: self.count].swapaxes(0, 1), slots))
+            self.part.add(at, jax.tree.map(lambda x: _by_member(x, count)[: self.count], slots))
 
     def mark(self, n: int, points: Point) -> bool:
         """Good up to step n, unless a step was not solved."""

@@ -47,6 +47,7 @@ class Part:
         self.checkpoint = checkpoint_path(self.store.path, number)
         self.chunk = layout.rows
         self.names = layout.of_kind("rows")
+        self.time = 0 if self.members is None or self.job.reduce is not None else 1  # the axis; members come first
         self.fresh: list[dict[str, np.ndarray]] = []  # rows since the last commit
         self.saved = 0  # rows in all commits, the one under way included …
         self.tail: dict[str, np.ndarray] = {}  # … of which these are in a chunk that is not full
@@ -84,12 +85,14 @@ class Part:
         return n, point
 
     def add(self, at: int, record: Any) -> None:
-        """What was saved from the saved time `at` on; along the first axis, then members."""
-        rows = {name: x.copy() for name, x in rows_of(self.job, record).items()}  # not the slots they lie in
+        """What was saved from the saved time `at` on."""
+        rows = rows_of(self.job, record)
+        if self.members is None:
+            rows = {name: x.copy() for name, x in rows.items()}  # not the slots they lie in
         states = states_in(rows)
         if states is not None and at == 0:
-            self._write_scales(states[0])
-        if len(next(iter(rows.values()))):
+            self._write_scales(states.take(0, self.time))
+        if next(iter(rows.values())).shape[self.time]:
             self.fresh.append(rows)
 
     def mark(self, n: int, point: Point) -> None:
@@ -174,7 +177,7 @@ class Part:
 
             in_parallel(write, self.names, self.store.writers)
             self.saved = saved
-            self.tail = {name: x[self._base() - base :].copy() for name, x in rows.items()}
+            self.tail = {name: self._between(x, self._base() - base, saved - base).copy() for name, x in rows.items()}
         header = {
             "format": FORMAT,
             "step": n,
@@ -189,14 +192,21 @@ class Part:
         new = saved - self.saved
 
         def joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
-            tail = [self.tail[name]] if name in self.tail else []
-            return np.concatenate([*tail, *parts])[: sum(map(len, tail)) + new]
+            parts = [self.tail[name], *parts] if name in self.tail else parts
+            before = parts[0].shape[self.time] if name in self.tail else 0
+            return self._between(np.concatenate(parts, self.time), 0, before + new)
 
         rows = {name: joined(name, [x[name] for x in fresh]) for name in fresh[0]}
         states = states_in(rows)
         if states is not None:
-            rows |= {name: joined(name, [x]) for name, x in self._derived(self.saved, states[-new:]).items()}
+            count = states.shape[self.time]
+            derived = self._derived(self.saved, self._between(states, count - new, count))
+            rows |= {name: joined(name, [x]) for name, x in derived.items()}
         return {name: rows[name] for name in self.names}
+
+    def _between(self, rows: np.ndarray, first: int, last: int) -> np.ndarray:
+        """Saved times first … last − 1."""
+        return rows[(slice(None),) * self.time + (slice(first, last),)]
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Do it; if the disk will not, say what is safe and how to go on."""
@@ -223,11 +233,10 @@ class Part:
         """Whole chunks from row `base` on, filled up, so that nothing need be read."""
         variable = self.store.layout.variables[name]
         lead = self._lead(name)
-        padding = np.full((stop - base - len(rows), *rows.shape[1:]), variable.fill_value, rows.dtype)
-        whole = np.concatenate([rows, padding])
-        if "member" in variable.dims:
-            whole = whole.swapaxes(0, 1)
-        elif "tile" in variable.dims:
+        shape = list(rows.shape)
+        shape[self.time] = stop - base - shape[self.time]
+        whole = np.concatenate([rows, np.full(shape, variable.fill_value, rows.dtype)], self.time)
+        if "tile" in variable.dims:
             whole = whole[None]
         where = len(self.where)
         self.store.arrays[name][(*lead, slice(base, stop))] = whole.reshape(*(1,) * where, *whole.shape)
@@ -236,8 +245,6 @@ class Part:
         dims = self.store.layout.variables[name].dims
         data = np.asarray(self.store.arrays[name][(*self._lead(name), slice(first, last))])
         data = data.reshape(data.shape[len(self.where) :])
-        if "member" in dims:
-            return np.ascontiguousarray(data.swapaxes(0, 1))
         return data[0] if "tile" in dims else data
 
     def _write_once(self, name: str, value: np.ndarray) -> None:
@@ -268,25 +275,24 @@ class Part:
         width = layout.tile
         shape = self.job.run.system.algebra.shape
         height = min(layout.rows, 1 << (max(1, _BATCH // (width * math.prod(shape) ** 2)).bit_length() - 1))
-        states = states if self.members is not None else states[:, None]
-        count = states.shape[1]
-        member = np.minimum(self.first + np.arange(width), (layout.members or 1) - 1)
-        member = np.broadcast_to(member, (height, width)).reshape(-1)
+        states = states if self.members is not None else states[None]
+        count, new = states.shape[:2]
+        member = np.minimum(self.first + np.arange(width), (layout.members or 1) - 1).repeat(height)
         out: dict[str, list[np.ndarray]] = {}
-        row, stop = at, at + len(states)
+        row, stop = at, at + new
         while row < stop:
             start = row // height * height
             end = min(start + height, stop)
-            batch = states[row - at : end - at]
-            if batch.shape[:2] != (height, width):
-                batch = np.broadcast_to(states[row - at, 0], (height, width, *shape)).copy()
-                batch[row - start : end - start, :count] = states[row - at : end - at]
+            batch = states[:, row - at : end - at]
+            if batch.shape[:2] != (width, height):
+                batch = np.broadcast_to(states[0, row - at], (width, height, *shape)).copy()
+                batch[:count, row - start : end - start] = states[:, row - at : end - at]
             for name, value in self._values(jnp.asarray(batch.reshape(-1, *shape)), member).items():
-                value = np.asarray(value).reshape(height, width, *np.shape(value)[1:])
-                value = value[row - start : end - start, :count]
-                out.setdefault(name, []).append(value if self.members is not None else value[:, 0])
+                value = np.asarray(value).reshape(width, height, *np.shape(value)[1:])
+                value = value[:count, row - start : end - start]
+                out.setdefault(name, []).append(value if self.members is not None else value[0])
             row = end
-        return {name: np.concatenate(parts) for name, parts in out.items()}
+        return {name: np.concatenate(parts, self.time) for name, parts in out.items()}
 
     def _values(self, states: Any, member: np.ndarray) -> dict[str, Any]:
         algebra = self.job.run.system.algebra

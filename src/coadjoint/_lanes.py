@@ -28,6 +28,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
+from jax.lax import GatherScatterMode
 from jaxtyping import Array, PyTree
 
 from ._intern import eval_equation
@@ -400,12 +401,43 @@ class Lanes:
         return [np.moveaxis(r, 0, axis) for r in rows]
 
     def gather_rule(self, jaxpr: Any, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
-        """Where the indices are known: run the primitive on numbers of elements."""
-        where = self.places(eqn, xs[:1], xs[1:])
-        return [objects([xs[0].ravel()[i] for i in where.ravel()], where.shape)]
+        """Where the indices are known; and x[p] with others."""
+        if all(known(e) for e in xs[1].ravel()):
+            return [self.taken(eqn, *xs)]
+        return [self.chosen(eqn, *xs)]
 
     def dynamic_slice_rule(self, jaxpr: Any, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
-        return self.gather_rule(jaxpr, eqn, xs)
+        return [self.taken(eqn, *xs)]
+
+    def taken(self, eqn: Any, x: LaneArray, *indices: LaneArray) -> LaneArray:
+        """Elements at known indices: run the primitive on their numbers."""
+        where = self.places(eqn, [x], list(indices))
+        return objects([x.ravel()[i] for i in where.ravel()], where.shape)
+
+    def chosen(self, eqn: Any, x: LaneArray, indices: LaneArray) -> LaneArray:
+        """Elements at indices along one axis, such as x[p]: each is one of those that its index may mean."""
+        axes, mode = eqn.params["dimension_numbers"].start_index_map, eqn.params["mode"]
+        if len(axes) != 1 or mode not in (GatherScatterMode.PROMISE_IN_BOUNDS, GatherScatterMode.CLIP):
+            raise Unsuited("gather with varying indices along several axes, or that may be out of bounds")
+        dtype = eqn.invars[1].aval.dtype
+        last = x.shape[axes[0]] - eqn.params["slice_sizes"][axes[0]]
+
+        def at(r: int, v: int) -> LaneArray:
+            """The places with index v in row r, and 0 elsewhere."""
+            numbers = np.zeros(indices.shape, dtype)
+            numbers.ravel()[r] = v
+            return self.places(eqn, [x], [split(numbers)])
+
+        elements = x.ravel()
+        out = objects([elements[i] for i in at(0, 0).ravel()], eqn.outvars[0].aval.shape)
+        for r, index in enumerate(indices.ravel()):
+            places = [at(r, v) for v in range(last + 1)]
+            bounded = self.scalar("max", self.scalar("min", index, dtype.type(last)), dtype.type(0))
+            here = [self.scalar("eq", bounded, dtype.type(v)) for v in range(last + 1)]
+            for o in zip(*np.nonzero(places[0] != places[-1]), strict=True):
+                for v in range(1, last + 1):
+                    out[o] = self.scalar("select_n", here[v], out[o], elements[places[v][o]])
+        return out
 
     def scatter_rule(self, jaxpr: Any, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
         """Where the indices are known, and each element is set once at most."""
@@ -448,6 +480,24 @@ class Lanes:
         where = self.places(eqn, [x, update], at)
         pool = [*x.ravel(), *update.ravel()]
         return [objects([pool[i] for i in where.ravel()], where.shape)]
+
+    def triangular_solve_rule(self, jaxpr: Any, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
+        """By substitution."""
+        params = eqn.params
+        a, b = xs
+        if a.ndim != 2 or params["conjugate_a"]:
+            raise Unsuited("triangular solve of many matrices, or of complex ones")
+        lower = params["lower"] != params["transpose_a"]
+        a, b = (a.T if params["transpose_a"] else a), b.copy()
+        if not params["left_side"]:
+            a, b, lower = a.T, b.T, not lower
+        order = list(range(len(a)))[:: 1 if lower else -1]
+        for column in b.T:  # a view: what is set is set in b
+            for k, i in enumerate(order):
+                terms = [self.scalar("mul", a[i, j], column[j]) for j in order[:k]]
+                value = self.scalar("sub", column[i], self.chain("add", terms)) if terms else column[i]
+                column[i] = value if params["unit_diagonal"] else self.scalar("div", value, a[i, i])
+        return [b if params["left_side"] else b.T]
 
     def custom_linear_solve_rule(self, jaxpr: Any, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
         lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]

@@ -306,6 +306,8 @@ def _run_tile(
     groups, width = tile.member.shape
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), first)
     slots, blocks = slots_for(one, groups * width), run.driver.blocks(run.system.n_noise)
+    if keep.reduce is not None:  # accumulators may be larger than what they sum up
+        slots = min(slots, slots_for(jax.eval_shape(keep.reduce.init, one.values)))
     done, points = keep.begin(points)
     bar.begin(done * groups * width)
     if done == 0:
@@ -327,6 +329,7 @@ class _Keeper:
     """What is done with the results of a tile. `count`: how many members it has, padding apart."""
 
     count: int
+    reduce: Any = None
 
     def begin(self, points: Point) -> tuple[int, Point]:
         """The step to begin with, and the points before it."""

@@ -287,6 +287,21 @@ def test_quantiles():
     assert np.all(np.isfinite(got["quantiles"][2:5]))
 
 
+def test_accumulators_at_hand_are_few(small_tiles, monkeypatch):
+    """Those of a chunk are bounded in size, whatever the reducer: many bins of few members would take gigabytes."""
+    sizes = []
+
+    def update(*arguments):
+        out = original(*arguments)
+        sizes.append(sum(x.nbytes for x in jax.tree.leaves(out)))
+        return out
+
+    original = MODULE._update
+    monkeypatch.setattr(MODULE, "_update", update)
+    ensemble(reduce=cj.Quantiles(0.5, low=-2.0, high=2.0, bins=4000))
+    assert sizes and max(sizes) < 2**22
+
+
 def test_quantiles_of_an_ensemble(ens, small_tiles):
     got = ensemble(reduce=cj.Quantiles(0.5, low=-2.0, high=2.0, bins=4000)).reduced["quantiles"]
     assert got.shape == (ens.mu.shape[1], 1, ens.mu.shape[2])

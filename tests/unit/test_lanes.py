@@ -19,6 +19,16 @@ PROGRAMS = {
     "moves": lambda x: jnp.concatenate([x[::-1], jnp.roll(x, 1)]).reshape(2, 4).T.ravel()[:4],
     "gather": lambda x: x[jnp.array([3, 0, 0, 1])] + x.at[1].set(0.0),
     "reductions": lambda x: jnp.stack([jnp.max(x), jnp.min(x), jnp.prod(x), jnp.mean(x)]),
+    "choice": lambda x: x.at[(jnp.argmax(x) + jnp.arange(4)) % 4].get(mode="promise_in_bounds"),
+    "clipped choice": lambda x: x.at[jnp.floor(10 * x[:2]).astype(int)].get(mode="clip"),
+    "rows": lambda x: jnp.outer(x, x).at[jnp.argsort(x)].get(mode="clip") @ x,
+    "triangles": lambda x: sum(
+        jax.scipy.linalg.solve_triangular(jnp.outer(x, x) + 3.0 * jnp.eye(4), x + k, lower=k % 2, trans=k // 2)
+        for k in range(4)
+    ),
+    "unit triangle": lambda x: jax.lax.linalg.triangular_solve(
+        jnp.outer(x, x), jnp.stack([x, x**2]), left_side=False, lower=True, unit_diagonal=True
+    ),
     "select": lambda x: jnp.where(x > 0, x, jnp.clip(x, -0.5, 0.5)),
     "scatter": lambda x: x.at[jnp.array([0, 0, 2])].add(x[:3]).at[3].set(x[0] ** 3),
     "indices": lambda x: x + jnp.argmax(x) + 2.0 * jnp.argmin(x),

@@ -190,6 +190,12 @@ def growth(name, s):
     return norm(scipy.linalg.expm(np.einsum("i,ijk->kj", s, constants(name))))
 
 
+def test_a_scale_does_not_underflow_before_its_casimir():
+    """|π||γ| bounds π·γ, also where |π|² is no number any more."""
+    mu = np.array([3e-201, 4e-201, 0.0, 0.6, 0.8, 0.0])
+    np.testing.assert_allclose(cj.SE3().casimir_scales(jnp.asarray(mu)), [5e-201, 1.0], rtol=1e-14)
+
+
 @every_algebra
 @given(data=st.data())
 @few

@@ -135,8 +135,9 @@ def test_members_that_are_done_are_frozen():
     np.testing.assert_array_equal(compiled(halve, x, width=4)[0], compiled(halve, x, width=1)[0])
 
 
-@pytest.mark.parametrize("grid", [None, 0.03, 0.01, 0.003])
-@pytest.mark.parametrize("members, channels", [(1, 1), (1, 3), (24, 2)])
+@pytest.mark.parametrize(
+    "members, channels, grid", [(1, 1, None), (1, 3, 0.03), (1, 2, 0.01), (24, 2, None), (24, 2, 0.003)]
+)
 def test_native_increments_are_those_of_the_driver_bit_for_bit(members, channels, grid):
     """So that it makes no difference to a path which program asks for it."""
     window = cj.Brownian(2**40 + 5, grid=grid).window(channels, 0.03, 0, 1)

@@ -89,9 +89,11 @@ class SE3(LieAlgebra):
         return ("π·γ", "|γ|²")
 
     def casimir_scales(self, mu: Vec6) -> Float[Array, "2"]:
-        """(|π||γ|, |γ|²)."""
+        """(|π||γ|, |γ|²), also where the square of π underflows and π·γ does not."""
         pi, gamma = _halves(mu)
-        return jnp.stack([jnp.linalg.norm(pi) * jnp.linalg.norm(gamma), gamma @ gamma])
+        largest = jnp.max(jnp.abs(pi))
+        size = largest * jnp.linalg.norm(pi / jnp.where(largest > 0.0, largest, 1.0))
+        return jnp.stack([size * jnp.linalg.norm(gamma), gamma @ gamma])
 
     def anchor(self, mu: Vec6) -> tuple[Float[Array, "2"], Vec6]:
         """(π₀·γ₀, |γ₀|²), and the low-order words of μ."""

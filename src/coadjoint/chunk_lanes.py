@@ -25,6 +25,7 @@ from .systems import System
 LARGEST = 16  # dimension of the algebra above which lanes are not tried
 OPERATIONS = 20_000  # scalar operations up to which lanes pay: beyond, compiling takes too long
 WIDTH = 8  # members side by side
+_PIECE = 256  # slots whose states go through the user's `save` together
 
 
 def eligible(system: System) -> bool:
@@ -176,7 +177,7 @@ def _merge(kernel: Kernel, save, raw: np.ndarray, slots: Record, first: np.ndarr
         a[(slice(None), slice(used)) if batch else slice(used)] = x
     record = jax.tree.unflatten(jax.tree.structure(kernel.native.saved), flat)
     if save is not None:
-        record = record._replace(values=_saved(save, record.values, len(lead)))
+        record = record._replace(values=_saved(save, record.values, used, bool(batch)))
     index = np.arange(raw.shape[1])
     if np.all(first == 0) and np.all(last == last[0]):
         return record
@@ -189,8 +190,24 @@ def _merge(kernel: Kernel, save, raw: np.ndarray, slots: Record, first: np.ndarr
     return jax.tree.map(choose, record, slots)
 
 
+def _saved(save: Callable[[Array], PyTree], states: np.ndarray, used: int, grouped: bool) -> PyTree:
+    """`save` of the states in the first `used` slots, in pieces of one shape; what is in the others does not matter."""
+    axes, axis = (3, 1) if grouped else (1, 0)  # that lead, and that of the slots
+    count = states.shape[axis]
+    size = min(_PIECE, count)
+    shapes = jax.eval_shape(save, jax.ShapeDtypeStruct(states.shape[axes:], states.dtype))
+    out = jax.tree.map(lambda s: np.zeros((*states.shape[:axes], *s.shape), s.dtype), shapes)
+    for first in range(0, used, size):
+        start = min(first, count - size)
+        piece = (slice(None),) * axis + (slice(start, start + size),)
+        values = _each(save, jnp.asarray(states[piece]), axes)
+        for a, x in zip(jax.tree.leaves(out), jax.tree.leaves(values), strict=True):
+            a[piece] = x
+    return out
+
+
 @eqx.filter_jit
-def _saved(save: Callable[[Array], PyTree], states: Array, axes: int) -> PyTree:
+def _each(save: Callable[[Array], PyTree], states: Array, axes: int) -> PyTree:
     for _ in range(axes):
         save = jax.vmap(save)
     return save(states)

@@ -1,5 +1,7 @@
 """Lanes: any small JAX program, as native code, gives what it gives otherwise."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -180,6 +182,23 @@ def test_solve_and_ensemble_agree_with_the_plain_path(name, monkeypatch):
         assert (a.stats.path, b.stats.path) == ("lanes", "plain")
         assert b.stats.unsolved == 0 and a.stats.unsolved == 0
         np.testing.assert_allclose(a.mu, b.mu, atol=1e-11 if dt > 1 else 1e-13)
+
+
+@pytest.mark.parametrize("slots", [1, 300, 512, 1000])
+def test_what_is_saved_in_pieces_of_a_chunk(slots, monkeypatch):
+    """Fewer, as many and more than a piece holds, of one trajectory and of members: the function of every state."""
+    system, mu0 = cj.models.rigid_body()
+    for module in "solve", "ensemble":
+        monkeypatch.setattr(importlib.import_module(f"coadjoint.{module}"), "slots_for", lambda *_: slots)
+    save = lambda m: {"cube": m**3, "size": jnp.sum(m**2)}
+    run = {"t1": 7.0, "dt": 0.01, "key": 3}
+    for states, saved in (
+        (cj.solve(system, mu0, **run), cj.solve(system, mu0, save=save, **run)),
+        (cj.ensemble(system, mu0, members=9, **run), cj.ensemble(system, mu0, members=9, save=save, **run)),
+    ):
+        assert saved.stats.path == "lanes"
+        np.testing.assert_allclose(saved.saved["cube"], states.mu**3, atol=1e-15)
+        np.testing.assert_allclose(saved.saved["size"], np.sum(states.mu**2, axis=-1), atol=1e-15)
 
 
 def test_no_bit_depends_on_the_cut_where_lanes_stop(monkeypatch):

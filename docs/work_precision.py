@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import coadjoint as cj
-from coadjoint import plotting
+from coadjoint.report import plotting
 
 PATHS = 256
 MEMBERS = 1024  # of the ensembles that are timed

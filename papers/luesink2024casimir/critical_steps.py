@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import coadjoint as cj
-from coadjoint import plotting
-from coadjoint.report import Finding, Outcome
+from coadjoint.report import Finding, Outcome, plotting
 
 from .common import diag, spread, summary, top, verdict
 

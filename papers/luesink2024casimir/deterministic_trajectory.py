@@ -3,8 +3,7 @@
 import numpy as np
 
 import coadjoint as cj
-from coadjoint import plotting
-from coadjoint.report import Curve, Finding, Outcome, Scene
+from coadjoint.report import Curve, Finding, Outcome, Scene, plotting
 
 from .common import PLAIN, top, verdict
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 import coadjoint as cj
-from coadjoint import plotting
-from coadjoint.report import Finding, Outcome
+from coadjoint.report import Finding, Outcome, plotting
 
 from .common import DRIFT_FREE, PLAIN, top, verdict
 

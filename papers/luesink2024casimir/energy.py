@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import coadjoint as cj
-from coadjoint import plotting
-from coadjoint.report import Finding, Outcome
+from coadjoint.report import Finding, Outcome, plotting
 
 from .common import PLAIN, diag, slope, top, verdict
 

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from coadjoint import plotting
-from coadjoint.report import Finding, Outcome
+from coadjoint.report import Finding, Outcome, plotting
 
 from .common import PLAIN, fluid, jackknife, realise, slope, top, verdict
 

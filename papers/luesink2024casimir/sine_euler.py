@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from coadjoint import plotting
-from coadjoint.report import Finding, Outcome
+from coadjoint.report import Finding, Outcome, plotting
 
 from .common import DRIFT_FREE, MIDPOINT, PLAIN, TRAPEZOIDAL, fluid, realise, spread, summary, verdict
 

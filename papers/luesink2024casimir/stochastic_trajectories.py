@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from coadjoint import plotting
-from coadjoint.report import Curve, Finding, Outcome, Scene
+from coadjoint.report import Curve, Finding, Outcome, Scene, plotting
 
 from .common import PLAIN, diag, realise, spread, summary, top, verdict
 

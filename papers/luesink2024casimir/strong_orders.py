@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import coadjoint as cj
-from coadjoint import plotting
-from coadjoint.report import Finding, Outcome
+from coadjoint.report import Finding, Outcome, plotting
 
 from .common import DRIFT_FREE, fluid, jackknife, slope, top, verdict
 

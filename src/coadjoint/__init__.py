@@ -18,11 +18,8 @@ from .algebras import Product as Product
 from .algebras import Semidirect as Semidirect
 from .algebras import StructureConstants as StructureConstants
 from .algebras import coadjoint_representation as coadjoint_representation
-from .convergence import Convergence as Convergence
-from .convergence import convergence as convergence
 from .drivers import Brownian as Brownian
 from .drivers import Increments as Increments
-from .ensemble import ensemble as ensemble
 from .integrators import RKMK as RKMK
 from .integrators import TMK as TMK
 from .integrators import TMK15 as TMK15
@@ -48,23 +45,26 @@ from .integrators import Tau as Tau
 from .integrators import TMKLevy as TMKLevy
 from .integrators import Trapezoidal as Trapezoidal
 from .integrators import recommend as recommend
-from .reducers import Covariance as Covariance
-from .reducers import Mean as Mean
-from .reducers import Quantiles as Quantiles
-from .solution import Solution as Solution
-from .solution import UnsolvedStepError as UnsolvedStepError
-from .solve import solve as solve
+from .running.ensembles import ensemble as ensemble
+from .running.reducers import Covariance as Covariance
+from .running.reducers import Mean as Mean
+from .running.reducers import Quantiles as Quantiles
+from .running.solution import Solution as Solution
+from .running.solution import UnsolvedStepError as UnsolvedStepError
+from .running.solving import solve as solve
+from .study.convergence import Convergence as Convergence
+from .study.convergence import convergence as convergence
 from .systems import Noise as Noise
 from .systems import System as System
 from .systems import salt as salt
 
 if _TYPE_CHECKING:
-    from .durable import StoreError as StoreError
-    from .experiment import resume as resume
-    from .experiment import run as run
-    from .schema import ExperimentError as ExperimentError
-    from .store import Stored as Stored
-    from .store import open as open
+    from .experiments.experiment import resume as resume
+    from .experiments.experiment import run as run
+    from .experiments.schema import ExperimentError as ExperimentError
+    from .store.durable import StoreError as StoreError
+    from .store.reading import Stored as Stored
+    from .store.reading import open as open
 
 __version__ = "0.1.0"
 
@@ -72,7 +72,8 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> _Any:
     """What belongs to stores and experiments is imported when it is first used."""
     if name in ("open", "resume", "run", "ExperimentError", "Stored", "StoreError"):
-        from . import experiment, store
+        from .experiments import experiment
+        from .store import reading as store
 
         return getattr(store if name in ("open", "Stored", "StoreError") else experiment, name)
     raise AttributeError(f"module 'coadjoint' has no attribute {name!r}")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from . import _checks, _random
+from .numerics import checks, random
 
 BLOCK = 32  # increments are drawn in blocks of this many steps, aligned to multiples of it
 AREA_ERROR = 0.25  # C: a Lévy area over a time h is sampled with an rms error of at most C h^{3/2}
@@ -129,14 +129,14 @@ class Brownian(Driver):
     level 3 of the log-signature 2^depth ≥ grid^{−½}, and never less than the step.
     """
 
-    key: _random.Key
+    key: random.Key
     grid: float | None = eqx.field(static=True)
     depth: int | None = eqx.field(static=True)
 
     def __init__(self, key: Any = 0, grid: float | None = None, depth: int | None = None):
-        self.key = _random.as_key(key)
-        self.grid = None if grid is None else _checks.positive("grid", grid)
-        self.depth = None if depth is None else _checks.count("depth", depth, least=0)
+        self.key = random.as_key(key)
+        self.grid = None if grid is None else checks.positive("grid", grid)
+        self.depth = None if depth is None else checks.count("depth", depth, least=0)
         if self.depth is not None and self.depth > 40:
             raise ValueError(f"depth must be at most 40, not {depth}.")
 
@@ -227,7 +227,7 @@ class BrownianWindow(Window):
     variance (Mrongowius and Rößler 2022, after Wiktorsson 2001).
     """  # fmt: skip
 
-    key: _random.Key
+    key: random.Key
     h: Float[Array, ""]
     n_noise: int = eqx.field(static=True)
     m: Int[Array, ""] | None
@@ -240,7 +240,7 @@ class BrownianWindow(Window):
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b."""
         b = jnp.asarray(b, jnp.int64)
-        key = _random.member_key(self.key, _random.PATH, member)
+        key = random.member_key(self.key, random.PATH, member)
         dt = self.h * (1 if self.m is None else self.m) / 2.0**self.level
         bound = truncation_bound(dt / 2.0**self.needs.halvings)
         if self.needs.integrals or self.needs.halvings:
@@ -253,12 +253,12 @@ class BrownianWindow(Window):
         """Two increments, of the base grid or of sums over it."""
         if self.level or self.needs.integrals or self.needs.halvings:
             raise NotImplementedError
-        key = _random.member_key(self.key, _random.PATH, member)
+        key = random.member_key(self.key, random.PATH, member)
         m = 1 if self.m is None else self.m
 
         # As in `_summed`: pair j of the m pairs of base steps.
         def body(j, total):
-            first, second = _random.normals(key, 0, self.n_noise, 2 * (k * m + j), 2)
+            first, second = random.normals(key, 0, self.n_noise, 2 * (k * m + j), 2)
             for q, x in ((2 * j, first), (2 * j + 1, second)):
                 total = total + jnp.where((q // m == jnp.arange(2))[:, None], x, 0.0)
             return total
@@ -267,27 +267,27 @@ class BrownianWindow(Window):
         S = jnp.sqrt(self.h) * (body(0, zero) if self.m is None else jax.lax.fori_loop(0, m, body, zero))
         return Increment(S, jnp.broadcast_to(truncation_bound(self.h * m), (2,)))
 
-    def _summed(self, key: _random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
+    def _summed(self, key: random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
         m = self.m
         if m is None:
-            return jnp.sqrt(self.h) * _random.normals(key, 0, self.n_noise, b * BLOCK, BLOCK)
+            return jnp.sqrt(self.h) * random.normals(key, 0, self.n_noise, b * BLOCK, BLOCK)
 
         # Base steps of the block in order; base step q belongs to step q // m of the block.
         def body(j, total):
             steps = (j * BLOCK + jnp.arange(BLOCK)) // m
-            return total.at[steps].add(_random.normals(key, 0, self.n_noise, (b * m + j) * BLOCK, BLOCK))
+            return total.at[steps].add(random.normals(key, 0, self.n_noise, (b * m + j) * BLOCK, BLOCK))
 
         zero = jnp.zeros((BLOCK, self.n_noise))
         return jnp.sqrt(self.h) * jax.lax.fori_loop(0, m, body, zero)
 
-    def _bridged(self, key: _random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
+    def _bridged(self, key: random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
         """W over [0, h] has increment D; over its halves D/2 ± (√h/2) Z, and so on down the levels."""
         n = b * BLOCK + jnp.arange(BLOCK)
 
         def normals(level, j):
             """Normals with indices j (nondecreasing, within one aligned run of BLOCK)."""
             start = (j[0] // 2) * 2
-            return _random.normals(key, level, self.n_noise, start, BLOCK + 2)[j - start]
+            return random.normals(key, level, self.n_noise, start, BLOCK + 2)[j - start]
 
         D = jnp.sqrt(self.h) * normals(0, n >> self.level)
         for level in range(1, self.level + 1):
@@ -297,7 +297,7 @@ class BrownianWindow(Window):
             D = 0.5 * D + jnp.where(second == 1, -half, half)
         return D
 
-    def _with_integrals(self, key: _random.Key, b: Int[Array, ""]) -> Increment:
+    def _with_integrals(self, key: random.Key, b: Int[Array, ""]) -> Increment:
         """Increments and integrals of each step of the block."""
         n = b * BLOCK + jnp.arange(BLOCK)
         m = self.m
@@ -307,16 +307,14 @@ class BrownianWindow(Window):
 
         def body(j, total):
             cell = n * m + j
-            channels = _random.channel_keys(key, 0, np.arange(self.n_noise))
-            D = jnp.sqrt(self.h) * _random.Numbers(cell, False).normals(channels)
+            channels = random.channel_keys(key, 0, np.arange(self.n_noise))
+            D = jnp.sqrt(self.h) * random.Numbers(cell, False).normals(channels)
             return joined(total, self._refined(key, D, cell, False), self.h)
 
         shapes = jax.eval_shape(lambda: self._refined(key, jnp.zeros((BLOCK, self.n_noise)), n, False))
         return jax.lax.fori_loop(0, m, body, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))
 
-    def _refined(
-        self, key: _random.Key, D: Float[Array, "block M"], n: Int[Array, " block"], paired: bool
-    ) -> Increment:
+    def _refined(self, key: random.Key, D: Float[Array, "block M"], n: Int[Array, " block"], paired: bool) -> Increment:
         """Intervals n of the step's level, with increments D: bridges, integrals on the finest grid, put together.
 
         `paired`: n is a sequence of pairs (even, even + 1).
@@ -325,20 +323,20 @@ class BrownianWindow(Window):
         x = D[:, None]
         for level in range(self.level + 1, finest + 1):
             parents = n[:, None] * x.shape[1] + jnp.arange(x.shape[1])
-            normals = _random.Numbers(parents, paired).normals(_random.channel_keys(key, level, np.arange(M)))
+            normals = random.Numbers(parents, paired).normals(random.channel_keys(key, level, np.arange(M)))
             half = 0.5 * jnp.sqrt(self.h / 2.0 ** (level - 1)) * normals
             x = jnp.stack([0.5 * x + half, 0.5 * x - half], axis=2).reshape(x.shape[0], -1, M)
             paired = True
         cells = n[:, None] * x.shape[1] + jnp.arange(x.shape[1])
         h = self.h / 2.0**finest
-        out = self._integrals(key, x, _random.Numbers(cells, paired), h)
+        out = self._integrals(key, x, random.Numbers(cells, paired), h)
         while out.S.shape[1] > 2**self.needs.halvings:
             out = joined(jax.tree.map(lambda a: a[:, ::2], out), jax.tree.map(lambda a: a[:, 1::2], out), h)
             h = 2.0 * h
         return out if self.needs.halvings else jax.tree.map(lambda a: a[:, 0], out)
 
     def _integrals(
-        self, key: _random.Key, x: Float[Array, "block q M"], cells: _random.Numbers, h: Float[Array, ""]
+        self, key: random.Key, x: Float[Array, "block q M"], cells: random.Numbers, h: Float[Array, ""]
     ) -> Increment:
         """ΔZ and areas of intervals `cells` of the finest grid, of length h and increments x; level 3 is dropped."""
         M, needs, finest = self.n_noise, self.needs, self.level + self.below
@@ -350,7 +348,7 @@ class BrownianWindow(Window):
         channels = [_MEAN + np.arange(M)]
         if areas:
             channels += [_MEAN_TAIL + np.arange(M), _AREA_TAIL + np.arange(len(pairs))]
-        normals = cells.normals(_random.channel_keys(key, finest, np.concatenate(channels)))
+        normals = cells.normals(random.channel_keys(key, finest, np.concatenate(channels)))
         a = jnp.sqrt(h / 3.0) * normals[..., :M]
         Z = 0.5 * h * (x + a) if needs.Z else None
         if not areas:
@@ -363,7 +361,7 @@ class BrownianWindow(Window):
         A = 0.5 * _commutator(a, x) + h / (2.0 * np.pi) * XY_r
         return Increment(x, bound, Z, A, jnp.zeros((*x.shape, M, M)) if needs.third else None)
 
-    def _modes(self, key: _random.Key, cells: _random.Numbers, finest: int) -> tuple[Array, Array, Array]:
+    def _modes(self, key: random.Key, cells: random.Numbers, finest: int) -> tuple[Array, Array, Array]:
         """Σ_{r≤p} X′_r/r, Σ Y_r/r² and Σ (1/r)(X′_r⊗Y_r − Y_r⊗X′_r)."""
         M = self.n_noise
         channels = np.concatenate([_COSINE + np.arange(M), _SINE + np.arange(M)])
@@ -375,10 +373,10 @@ class BrownianWindow(Window):
             X, Y = XY[..., :M], XY[..., M:]
             weight = jnp.where(r > 0, 1.0 / jnp.maximum(r, 1), 0.0)  # before mode 1 there is nothing but zeros
             sums = X_r + weight * X, Y_r2 + weight**2 * Y, XY_r + weight * _commutator(X, Y)
-            ahead = _random.channel_keys(key, finest + _MODES * (r + 3), channels)
+            ahead = random.channel_keys(key, finest + _MODES * (r + 3), channels)
             return ahead, cells.uniforms(keys), cells.box_muller(*uniforms), sums
 
-        ahead = jax.eval_shape(lambda: _random.channel_keys(key, 0, channels))
+        ahead = jax.eval_shape(lambda: random.channel_keys(key, 0, channels))
         uniforms = jax.eval_shape(cells.uniforms, ahead)
         normals = jax.eval_shape(cells.box_muller, *uniforms)
         sums = (jnp.zeros((*cells.n.shape, M)),) * 2 + (jnp.zeros((*cells.n.shape, M, M)),)
@@ -410,7 +408,7 @@ class Increments(Driver):
         if self.areas is not None:
             if self.areas.shape != (steps, M, M):
                 raise ValueError(f"areas must have shape (steps, M, M) = {(steps, M, M)}, not {self.areas.shape}.")
-            if not _checks.is_traced(self.areas):
+            if not checks.is_traced(self.areas):
                 host = np.asarray(self.areas)
                 if np.max(np.abs(host + host.swapaxes(1, 2)), initial=0.0) > 1e-12 * np.max(np.abs(host), initial=0.0):
                     raise ValueError("areas must be antisymmetric: areas[n, i, j] = −areas[n, j, i].")
@@ -452,7 +450,7 @@ class Increments(Driver):
             if x is None or parts:  # only without noise, where there is nothing to give
                 x = np.zeros((steps, *parts, *shape))
             rows = x[first * BLOCK : (first + blocks) * BLOCK]
-            pad = jnp.pad if _checks.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
+            pad = jnp.pad if checks.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
             rows = pad(rows, [(0, blocks * BLOCK - rows.shape[0])] + [(0, 0)] * (rows.ndim - 1))
             return jnp.asarray(rows.reshape(blocks, BLOCK, *rows.shape[1:]))
 
@@ -478,10 +476,10 @@ def _given(name: str, value: Any, ndim: int) -> Array | np.ndarray:
         array = array.reshape(-1, *(1,) * (ndim - 1))
     if array.ndim != ndim:
         raise ValueError(f"{name} must have shape {'(steps, M)' if ndim == 2 else '(steps, M, M)'}, not {array.shape}.")
-    if not _checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
+    if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(array)))[0])
         raise ValueError(f"{name} must be finite: {name}{list(at)} is {np.asarray(array)[at]}.")
-    return jnp.asarray(array, jnp.float64) if _checks.is_traced(array) else np.array(array, np.float64)
+    return jnp.asarray(array, jnp.float64) if checks.is_traced(array) else np.array(array, np.float64)
 
 
 class GivenWindow(Window):

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from . import _checks
-from ._intern import Constant, Function, intern
 from .algebras.base import Element, LieAlgebra, State
+from .numerics import checks
+from .numerics.functions import Constant, Function, intern
 
 _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
@@ -92,7 +92,7 @@ def salt(beta: Any) -> Salt:
         raise TypeError(f"beta must be an array of numbers, not {beta!r}.") from None
     if not jnp.issubdtype(array.dtype, jnp.number):
         raise TypeError(f"beta must be an array of numbers, not of type {array.dtype}.")
-    if not _checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
+    if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
         raise ValueError("beta must be finite: it has a NaN or an infinity.")
     return Salt(array)
 
@@ -126,11 +126,11 @@ class System(eqx.Module):
         params: PyTree = None,
         gradient: Callable[..., Element] | None = None,
     ):
-        _checks.require_float64()
+        checks.require_float64()
         if not isinstance(algebra, LieAlgebra):
             raise TypeError(f"algebra must be a LieAlgebra such as SO3(), not {_describe(algebra)}.")
         self._algebra = Constant(algebra)
-        self.side = _checks.choice("side", side, ("left", "right"))
+        self.side = checks.choice("side", side, ("left", "right"))
         self.params = jax.tree.map(_as_array, params)
         self.parts = ()
         if isinstance(hamiltonian, Sequence) and not isinstance(hamiltonian, str):
@@ -170,7 +170,7 @@ class System(eqx.Module):
         M = self.n_noise
         if M <= 1 or not self.additive:
             return self.additive
-        if M > _MOST_COMMUTING or _checks.is_traced(self.noises):
+        if M > _MOST_COMMUTING or checks.is_traced(self.noises):
             return False
         with jax.ensure_compile_time_eval():
             return bool(_commute(self))
@@ -259,7 +259,7 @@ class System(eqx.Module):
         out = jax.eval_shape(function, *self._arg_shapes)
         if getattr(out, "shape", None) != self.algebra.shape:
             raise ValueError(f"gradient must return shape {self.algebra.shape}, not {getattr(out, 'shape', out)}.")
-        if not _checks.is_traced((self.params, function.consts, self.h.consts)):
+        if not checks.is_traced((self.params, function.consts, self.h.consts)):
             c = jnp.asarray(np.random.default_rng(0).standard_normal(self.algebra.dim))
             given, exact = map(np.asarray, _two_gradients(self._algebra, function, self.h, self._args, c))
             worst = float(np.max(np.abs(given - exact)))
@@ -276,7 +276,7 @@ class System(eqx.Module):
         if isinstance(noise, Noise):
             return noise
         if hasattr(noise, "size") and hasattr(noise, "apply"):
-            size = _checks.count("noise.size", noise.size)
+            size = checks.count("noise.size", noise.size)
             state = jax.ShapeDtypeStruct(self.algebra.shape, self.algebra.dtype)
             increments = jax.ShapeDtypeStruct((size,), jnp.float64)
             field = intern(noise.apply, state, increments)
@@ -330,7 +330,7 @@ def _size(x: Array) -> Float[Array, ""]:
 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
     """A state (or a stack of them) as an array of the algebra's type, or an error that says what is wrong with it."""
-    _checks.require_float64()
+    checks.require_float64()
     try:
         array = mu if isinstance(mu, jax.Array) else np.asarray(mu)
     except ValueError:
@@ -342,7 +342,7 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
     shape = (*leading, *algebra.shape)
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape} for {type(algebra).__name__}, not {array.shape}.")
-    if not _checks.is_traced(array):
+    if not checks.is_traced(array):
         host = np.asarray(array)
         if not np.all(np.isfinite(host)):
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(host))[0])

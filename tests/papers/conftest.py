@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from coadjoint.cli import app
+from coadjoint.command.cli import app
 
 SMALL = ("deterministic-trajectory", "stochastic-421", "attitude")
 

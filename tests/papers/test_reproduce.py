@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from coadjoint import reproduce as rp
 from coadjoint.report import Finding, Verdict
+from coadjoint.report import reproduce as rp
 
 ROOT = Path(__file__).parents[2]
 STUDY = ROOT / "papers" / rp.STUDY
@@ -219,7 +219,7 @@ def test_an_installed_package_brings_the_papers(tmp_path):
     for path in STUDY.glob("*.toml"):
         assert (inside / "_papers" / rp.STUDY / path.name).read_bytes() == path.read_bytes()
     assert {p.name for p in (inside / "page").iterdir()} >= {"page.css", "page.js", "scene.js", "space.js", "top.js"}
-    where = "import coadjoint.reproduce as r; print(r.papers_folder()); r.load_study()"
+    where = "import coadjoint.report.reproduce as r; print(r.papers_folder()); r.load_study()"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     done = subprocess.run(
         [sys.executable, "-c", where], cwd=tmp_path, env=env, capture_output=True, text=True, check=True

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 import coadjoint as cj
-from coadjoint.cli import app
+from coadjoint.command.cli import app
 
 DTS = np.array([0.1, 0.05, 0.025, 0.0125])
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coadjoint import _doubledouble as dd
-from coadjoint._doubledouble import DoubleDouble
+from coadjoint.numerics import doubledouble as dd
+from coadjoint.numerics.doubledouble import DoubleDouble
 
 TINY = Fraction(1, 2**100)
 numbers = st.floats(-1e9, 1e9).map(lambda x: x if abs(x) > 1e-60 else 0.0)

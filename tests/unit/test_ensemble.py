@@ -12,7 +12,7 @@ import pytest
 
 import coadjoint as cj
 
-MODULE = sys.modules["coadjoint.ensemble"]
+MODULE = sys.modules["coadjoint.running.ensembles"]
 EM = cj.EulerMaruyamaMK()
 SYSTEM = cj.System(
     cj.SO3(),
@@ -173,7 +173,7 @@ def test_no_bit_depends_on_the_number_of_devices():
 import hashlib, sys
 import numpy as np, jax
 import coadjoint as cj
-sys.modules["coadjoint.ensemble"].LARGEST_TILE = 4
+sys.modules["coadjoint.running.ensembles"].LARGEST_TILE = 4
 system, mu0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5))
 options = dict(members=11, t1=1.0, dt=0.05, key=3, integrator=cj.EulerMaruyamaMK())
 ens = cj.ensemble(system, mu0, **options)

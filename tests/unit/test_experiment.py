@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import coadjoint as cj
-from coadjoint import experiment, figures, schema, summary
-from coadjoint.cli import app
+from coadjoint.command import summary
+from coadjoint.command.cli import app
+from coadjoint.experiments import experiment, schema
 from coadjoint.models.origin import origin
+from coadjoint.report import figures
 
 TEXT = """
 [model]
@@ -387,7 +389,7 @@ def test_help(command):
 
 def test_ctrl_c_at_the_command(here):
     """A process of its own, interrupted once it runs: it says where it stopped, and goes on from there."""
-    code = "import coadjoint.part as p; p._SECONDS = 0.05; from coadjoint.cli import app; app()"
+    code = "import coadjoint.store.part as p; p._SECONDS = 0.05; from coadjoint.command.cli import app; app()"
     long = ["--set", "run.t1=1e6", "--set", "run.save_every=1000"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, "run", "experiment.toml", *long],

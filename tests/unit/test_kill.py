@@ -14,7 +14,8 @@ import sys
 import time
 import numpy as np
 import coadjoint as cj
-from coadjoint import chunk, durable, part, recording, layout
+from coadjoint.running import chunk
+from coadjoint.store import durable, layout, part, recording
 
 # Commits as often as can be, so that a kill falls into one now and then; small chunks, so that there are many.
 part._SECONDS, part._SHARE, layout._LONGEST_CHUNK = 0.0, 0, 64
@@ -52,7 +53,7 @@ mu0 = np.array([0.6, -0.8, 0.5])
 options = dict(t1=200.0, dt=0.05, key=3, save_every=4, integrator=cj.EulerMaruyamaMK(), out=path)
 try:
     if what == "ensemble":
-        sys.modules["coadjoint.ensemble"].LARGEST_TILE = 4
+        sys.modules["coadjoint.running.ensembles"].LARGEST_TILE = 4
         cj.ensemble(system, mu0, members=7, resume=at == "resume", **options)
     else:
         cj.solve(system, mu0, resume=at == "resume", **options)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint import chunk, chunk_lanes, program
-from coadjoint._lanes import likely, native_loop, pattern
-from coadjoint._native import Unsuited
-from coadjoint.drivers_lanes import Source
+from coadjoint.native.code import Unsuited
+from coadjoint.native.lanes import native_loop, pattern
+from coadjoint.numerics.branches import likely
+from coadjoint.running import chunk, native_chunk, program
+from coadjoint.running.native_path import Source
 
 A = np.random.default_rng(0).standard_normal((4, 4))
 PROGRAMS = {
@@ -188,8 +189,8 @@ def test_solve_and_ensemble_agree_with_the_plain_path(name, monkeypatch):
 def test_what_is_saved_in_pieces_of_a_chunk(slots, monkeypatch):
     """Fewer, as many and more than a piece holds, of one trajectory and of members: the function of every state."""
     system, mu0 = cj.models.rigid_body()
-    for module in "solve", "ensemble":
-        monkeypatch.setattr(importlib.import_module(f"coadjoint.{module}"), "slots_for", lambda *_: slots)
+    for module in "solving", "ensembles":
+        monkeypatch.setattr(importlib.import_module(f"coadjoint.running.{module}"), "slots_for", lambda *_: slots)
     save = lambda m: {"cube": m**3, "size": jnp.sum(m**2)}
     run = {"t1": 7.0, "dt": 0.01, "key": 3}
     for states, saved in (
@@ -222,7 +223,7 @@ def test_large_or_complex_algebras_take_the_plain_path(monkeypatch):
     quartic = cj.System(cj.SO3(), lambda m: jnp.sum(m**4) + m[0])
     run = {"mu0": np.ones(3) / 3, "t1": 0.01, "dt": 0.01, "integrator": cj.HeunMK()}
     with monkeypatch.context() as short:
-        short.setattr(chunk_lanes, "OPERATIONS", 50)
+        short.setattr(native_chunk, "OPERATIONS", 50)
         assert cj.solve(quartic, **run).stats.path == "plain"
     quintic = cj.System(cj.SO3(), lambda m: jnp.sum(m**5) + m[0])
     assert cj.solve(quintic, **run).stats.path == "lanes"

@@ -12,8 +12,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from coadjoint import _random
-from coadjoint._random import INITIAL, PARAMETERS, PATH, Key, as_key
+from coadjoint.numerics import random as _random
+from coadjoint.numerics.random import INITIAL, PARAMETERS, PATH, Key, as_key
 
 
 def u32(x):

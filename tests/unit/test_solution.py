@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint import chunk
+from coadjoint.running import chunk
 
 EM = cj.EulerMaruyamaMK()
 SYSTEM, MU0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5), pi0=(0.6, 0.0, 0.8))
@@ -196,7 +196,7 @@ def test_no_bit_depends_on_the_chunks(sol, size, save_every, monkeypatch):
 
 def test_no_bit_depends_on_the_slots(sol, monkeypatch):
     """Few slots for saved values make more chunks."""
-    monkeypatch.setattr(sys.modules["coadjoint.solve"], "slots_for", lambda *_: 7)
+    monkeypatch.setattr(sys.modules["coadjoint.running.solving"], "slots_for", lambda *_: 7)
     same_bits(run().mu, sol.mu)
     same_bits(run(save_every=5).mu, sol.mu[::5])
 

@@ -16,9 +16,10 @@ import xarray as xr
 import zarr
 
 import coadjoint as cj
-from coadjoint import chunk, durable, part
+from coadjoint.running import chunk
+from coadjoint.store import durable, part
 
-ENSEMBLE = sys.modules["coadjoint.ensemble"]
+ENSEMBLE = sys.modules["coadjoint.running.ensembles"]
 EM = cj.EulerMaruyamaMK()
 BETA = np.array([[0.3, 0.2, 0.5], [0.0, 0.4, 0.1]])
 
@@ -89,7 +90,7 @@ def busy(monkeypatch):
     monkeypatch.setattr(part, "_SHARE", 0)
     monkeypatch.setattr(chunk, "_FIRST_CHUNK", 32)
     monkeypatch.setattr(chunk, "_LARGEST_CHUNK", 32)
-    monkeypatch.setattr(sys.modules["coadjoint.layout"], "_LONGEST_CHUNK", 16)
+    monkeypatch.setattr(sys.modules["coadjoint.store.layout"], "_LONGEST_CHUNK", 16)
 
 
 class Cut(Exception):
@@ -258,7 +259,7 @@ def test_an_extension_that_was_cut_off_is_finished(usual, busy, tmp_path, monkey
 def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
     solve(tmp_path / "run.zarr")
     before = files(tmp_path / "run.zarr")
-    monkeypatch.setattr(sys.modules["coadjoint.solve"], "pieces", lambda *_: iter(()))
+    monkeypatch.setattr(sys.modules["coadjoint.running.solving"], "pieces", lambda *_: iter(()))
     stored = solve(tmp_path / "run.zarr", resume=True)
     assert stored.mu.shape == (101, 3) and files(tmp_path / "run.zarr") == before
 
@@ -400,7 +401,7 @@ def test_a_disk_that_is_full_from_the_start(tmp_path, monkeypatch):
     def full(root):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sys.modules["coadjoint.recording"], "sync_tree", full)
+    monkeypatch.setattr(sys.modules["coadjoint.store.recording"], "sync_tree", full)
     with pytest.raises(cj.StoreError, match=r"run\.zarr cannot be made: the disk is full"):
         solve(tmp_path / "run.zarr")
     assert list(tmp_path.iterdir()) == []

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint import chunk
-from coadjoint.chunk import Clock, scan_run
+from coadjoint.running import chunk
+from coadjoint.running.chunk import Clock, scan_run
 
 
 def algebra_and_weight(name: str):

@@ -76,7 +76,7 @@ def test_attitude_is_the_angular_velocity_integrated():
 
 def test_quaternions_at_half_turns():
     """Where w passes through 0 and each of the four components is the largest once."""
-    from coadjoint.diagnostics import quaternions
+    from coadjoint.numerics.quaternions import quaternions
 
     for axis in np.eye(3):
         angles = np.linspace(0, 4 * np.pi, 400)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .. import _doubledouble as dd
-from .._lanes import likely
+from ..numerics import doubledouble as dd
+from ..numerics.branches import likely
 
 Element = Array  # an element of the algebra g: shape `algebra.shape`
 State = Array  # an element of its dual g*: the same shape

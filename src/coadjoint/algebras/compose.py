@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .. import _checks
-from .._intern import Constant
+from ..numerics import checks
+from ..numerics.functions import Constant
 from .base import Element, LieAlgebra, structure_constants
 from .structure import trace_casimirs
 
@@ -31,7 +31,7 @@ class Product(LieAlgebra):
     counts: tuple[int, ...] = eqx.field(static=True)  # … this many of each
 
     def __init__(self, *factors: LieAlgebra, copies: int = 1):
-        copies = _checks.count("copies", copies)
+        copies = checks.count("copies", copies)
         if not factors:
             raise ValueError("Product needs at least one algebra, such as Product(SO3(), SE3()).")
         runs: list[tuple[LieAlgebra, int]] = []
@@ -235,13 +235,13 @@ class Semidirect(LieAlgebra):
         casimirs: Callable[[Array], Array] | None = None,
         casimir_names: Sequence[str] | None = None,
     ):
-        _checks.require_float64()
+        checks.require_float64()
         _check_algebra("algebra", algebra)
         R = _representation_matrices(algebra, representation, dim) + 0.0  # no −0, so that equal is equal
         _check_representation(algebra, R)
         R.flags.writeable = False
         self.algebra = algebra
-        self.copies = _checks.count("copies", copies)
+        self.copies = checks.count("copies", copies)
         self._matrices = Constant(R)
         self.dim = algebra.dim + self.copies * R.shape[1]
         self.given_casimirs, self.given_names = None, ()
@@ -355,7 +355,7 @@ def _check_algebra(name: str, algebra: Any) -> None:
 
 def _representation_matrices(algebra: LieAlgebra, representation: Any, dim: Any) -> np.ndarray:
     """R[i] = ρ(e_i), from a function or an array."""
-    m = None if dim is None else _checks.count("dim", dim)
+    m = None if dim is None else checks.count("dim", dim)
     if callable(representation):
         if m is None:
             raise ValueError("dim, the dimension of the vector space, must be given with a function representation.")

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .. import _doubledouble as dd
-from .._series import arctan
+from ..numerics import doubledouble as dd
+from ..numerics.series import arctan
 from .base import LieAlgebra, cap
 from .so3 import SO3, Vec3, align, cross, orthogonal, reciprocal, rescale, rotation, turn
 

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .. import _doubledouble as dd
-from .._series import arctan, half_cot, stumpff
+from ..numerics import doubledouble as dd
+from ..numerics.series import arctan, half_cot, stumpff
 from .base import LieAlgebra, cap
 
 Vec3 = Float[Array, "3"]

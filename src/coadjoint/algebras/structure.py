@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._intern import Constant, Function, intern
+from ..numerics.functions import Constant, Function, intern
 from .base import LieAlgebra, structure_constants
 
 

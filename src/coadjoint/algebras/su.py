@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from .. import _checks
-from .._series import BERNOULLI, arctan
+from ..numerics import checks
+from ..numerics.series import BERNOULLI, arctan
 from .base import LieAlgebra
 
 Matrix = Complex[Array, "n n"]
@@ -33,7 +33,7 @@ class SU(LieAlgebra):
     n: int = eqx.field(static=True)
 
     def __init__(self, n: int):
-        self.n = _checks.count("n", n, least=2)
+        self.n = checks.count("n", n, least=2)
 
     @property
     def dim(self) -> int:

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .. import _checks
-from .._native import Unsuited
-from .._rootfind import Info
 from ..algebras.base import State
 from ..drivers import Increment, Needs, joined, truncation_bound
+from ..numerics import checks
+from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Integrator
 from .tmk import TMK
@@ -61,8 +60,8 @@ class Adaptive(Integrator):
         if isinstance(integrator, Adaptive):
             raise TypeError("Adaptive(Adaptive(...)) is one Adaptive too many.")
         self.integrator = integrator
-        self.tol = _checks.positive("tol", tol)
-        self.halvings = _checks.count("halvings", halvings)
+        self.tol = checks.positive("tol", tol)
+        self.halvings = checks.count("halvings", halvings)
 
     @property
     def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -80,8 +79,8 @@ class Adaptive(Integrator):
         return Needs(inner.Z, inner.areas, inner.third, self.halvings)
 
     def for_lanes(self) -> Integrator:
-        """A tree of steps is no scalar code."""
-        raise Unsuited("a tree of steps")
+        """The method itself: what it accepts must not depend on whether its steps have fallbacks."""
+        return self
 
     def init(self, system: System, mu: State) -> AdaptiveCarry:
         """Begin with whole steps."""

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .. import _checks
-from .._rootfind import Info, solve_root
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
+from ..numerics import checks
+from ..numerics.rootfind import Info, solve_root
 from ..systems import System
 from .tau import Exp, Tau
 
@@ -172,9 +172,9 @@ class ImplicitSolve(eqx.Module):
     in_lanes: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
-        _checks.positive("tol", self.tol)
-        _checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point"))
-        _checks.count("max_steps", self.max_steps)
+        checks.positive("tol", self.tol)
+        checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point"))
+        checks.count("max_steps", self.max_steps)
 
     def for_lanes(self) -> "ImplicitSolve":
         """The same without fallbacks, written for evaluation lane by lane."""

@@ -3,9 +3,9 @@
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
 
-from .._rootfind import Info, explicit_info
 from ..algebras.base import State
 from ..drivers import Increment
+from ..numerics.rootfind import Info, explicit_info
 from ..systems import System
 from .base import Claims, Cost, GroupMethod
 

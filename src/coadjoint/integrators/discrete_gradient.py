@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .. import _checks
-from .._rootfind import Info
 from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
+from ..numerics import checks
+from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 from .tmk import frozen_jacobian
@@ -52,8 +52,8 @@ class DiscreteGradient(OrbitMethod):
         fallbacks: bool = True,
         drift_free: bool = True,
     ):
-        self.kind = _checks.choice("kind", kind, ("gonzalez", "average"))
-        self.nodes = _checks.count("nodes", nodes)
+        self.kind = checks.choice("kind", kind, ("gonzalez", "average"))
+        self.nodes = checks.count("nodes", nodes)
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
 

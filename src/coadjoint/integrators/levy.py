@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._rootfind import Info
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
+from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 from .tmk import trapezoidal

@@ -5,9 +5,9 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._rootfind import Info
 from ..algebras.base import Element, State
 from ..drivers import Increment
+from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 from .tau import Cayley, Exp, Tau, checked

@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from .._rootfind import Info, explicit_info
 from ..algebras.base import Element, State
 from ..drivers import Increment
+from ..numerics.rootfind import Info, explicit_info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 

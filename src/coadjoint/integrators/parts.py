@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .. import _checks
 from ..algebras.base import Element, LieAlgebra, State, structure_constants
+from ..numerics import checks
 from ..systems import System
 
 Part = Callable[[State], Element]  # the gradient of a part
@@ -61,7 +61,7 @@ def check_parts(name: str, system: System) -> None:
     )
     if not system.parts and system.algebra.dim > _LARGEST:
         raise ValueError(f"{name} splits a Hamiltonian by itself up to dimension {_LARGEST} only: {needs}")
-    if _checks.is_traced(system):
+    if checks.is_traced(system):
         return
     between, along = (np.asarray(x) for x in _defects(system))
     bad = np.flatnonzero(~(between <= 1e-9))

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._rootfind import Info, explicit_info
 from ..algebras.base import Element, State
 from ..drivers import Increment
+from ..numerics.rootfind import Info, explicit_info
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 from .tableau import Tableau, named

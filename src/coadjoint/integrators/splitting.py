@@ -5,9 +5,9 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
 
-from .._rootfind import Info, explicit_info
 from ..algebras.base import State
 from ..drivers import Increment
+from ..numerics.rootfind import Info, explicit_info
 from ..systems import System
 from .base import Claims, Cost, GroupMethod
 from .parts import Part, check_parts, energy_parts, noise_parts

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._series import BERNOULLI
 from ..algebras.base import Element, LieAlgebra, State
+from ..numerics.series import BERNOULLI
 
 
 class Tau(eqx.Module):

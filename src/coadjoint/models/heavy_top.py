@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .. import _checks
 from ..algebras.se3 import SE3
+from ..numerics import checks
 from ..systems import System, salt
 from .origin import model
 from .rigid_body import check_alpha, check_inertia
@@ -53,7 +53,7 @@ def heavy_top(
         "gamma0": (-_HALF, _HALF, 0.0),
     }
     if preset is not None:
-        values |= _PRESETS[_checks.choice("preset", preset, tuple(_PRESETS))]
+        values |= _PRESETS[checks.choice("preset", preset, tuple(_PRESETS))]
     given = {"inertia": inertia, "chi": chi, "pi0": pi0, "gamma0": gamma0}
     values |= {k: v for k, v in given.items() if v is not None}
 
@@ -72,4 +72,4 @@ def heavy_top(
 
 
 def _vector(name: str, value: Any) -> Array:
-    return jnp.asarray(value) if _checks.is_traced(value) else jnp.asarray(_checks.vector(name, value, 3))
+    return jnp.asarray(value) if checks.is_traced(value) else jnp.asarray(checks.vector(name, value, 3))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from .. import _checks
+from ..numerics import checks
 from ..systems import System
 
 _LARGEST = 4096  # numbers of an argument that are remembered
@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)) and not _checks.is_traced(value):
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)) and not checks.is_traced(value):
         array = np.asarray(value)
         if array.dtype.kind in "fiub" and array.size <= _LARGEST:
             return array.tolist()

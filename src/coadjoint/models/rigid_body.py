@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .. import _checks
 from ..algebras.so3 import SO3
+from ..numerics import checks
 from ..systems import System, salt
 from .origin import model
 
@@ -25,14 +25,14 @@ def rigid_body(
     I = check_inertia(inertia)
     noise = [] if alpha is None else [salt(check_alpha(alpha))]
     system = System(SO3(), lambda pi, p: 0.5 * pi @ (pi / p["inertia"]), noise, params={"inertia": I})
-    return system, jnp.asarray(_checks.vector("pi0", pi0, 3))
+    return system, jnp.asarray(checks.vector("pi0", pi0, 3))
 
 
 def check_inertia(inertia: Any) -> Array:
     """Three positive moments of inertia; traced ones pass, so that they can be differentiated."""
-    if _checks.is_traced(inertia):
+    if checks.is_traced(inertia):
         return jnp.asarray(inertia)
-    I = _checks.vector("inertia", inertia, 3)
+    I = checks.vector("inertia", inertia, 3)
     if not np.all(I > 0):
         raise ValueError(f"inertia must be three numbers above 0, not {tuple(I.tolist())}.")
     return jnp.asarray(I)
@@ -40,7 +40,7 @@ def check_inertia(inertia: Any) -> Array:
 
 def check_alpha(alpha: Any) -> Array:
     """Noise amplitudes as rows of three."""
-    if _checks.is_traced(alpha):
+    if checks.is_traced(alpha):
         return jnp.atleast_2d(jnp.asarray(alpha))
     rows = np.asarray(alpha, dtype=np.float64)
     if rows.ndim not in (1, 2) or rows.shape[-1] != 3 or rows.size == 0:

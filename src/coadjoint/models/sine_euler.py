@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from .. import _checks, _random
 from ..algebras.su import SU
+from ..numerics import checks, random
 from ..systems import System, salt
 from .origin import model
 
@@ -40,7 +40,7 @@ def sine_euler(
     The state is the matrix W; see `matrix_to_fourier`. Casimirs: Tr(Hᵏ), H = −iW = (1/2ε) Σ ω_m T_m.
     """  # fmt: skip
     n = _odd(n)
-    omega = _random_field(n, _random.as_key(key)) if omega is None else _real_field("omega", omega, n)
+    omega = _random_field(n, random.as_key(key)) if omega is None else _real_field("omega", omega, n)
     inverse_laplacian = 1.0 / _squared_wavenumbers(n)
     noise = []
     if noise_modes is not None and len(noise_modes):
@@ -101,7 +101,7 @@ def _squared_wavenumbers(n: int) -> np.ndarray:
 
 
 def _odd(n: Any) -> int:
-    n = _checks.count("n", n, least=3)
+    n = checks.count("n", n, least=3)
     if n % 2 == 0:
         raise ValueError(f"n must be odd, so that the modes fill [−K, K]², not {n}.")
     return n
@@ -113,7 +113,7 @@ def _mirror(omega: Any) -> Any:
 
 
 def _real_field(name: str, omega: Any, n: int) -> Array:
-    if not _checks.is_traced(omega):
+    if not checks.is_traced(omega):
         host = np.asarray(omega)
         if host.shape != (n, n):
             raise ValueError(f"{name} must have shape ({n}, {n}), indexed [m1 % n, m2 % n], not {host.shape}.")
@@ -133,10 +133,10 @@ def _real_field(name: str, omega: Any, n: int) -> Array:
 
 
 @partial(jax.jit, static_argnums=0)
-def _random_field(n: int, key: _random.Key) -> Array:
+def _random_field(n: int, key: random.Key) -> Array:
     """Real and imaginary parts of the independent coefficients uniform on [−½, ½]."""
-    member = _random.member_key(key, _random.INITIAL, 0)
-    u = _random.uniforms(member, 0, 2, 0, n * n).reshape(n, n, 2) - 0.5
+    member = random.member_key(key, random.INITIAL, 0)
+    u = random.uniforms(member, 0, 2, 0, n * n).reshape(n, n, 2) - 0.5
     m1, m2 = np.meshgrid(_wavenumbers(n), _wavenumbers(n), indexing="ij")
     independent = (m1 > 0) | ((m1 == 0) & (m2 > 0))
     half = jnp.where(independent, jax.lax.complex(u[..., 0], u[..., 1]), 0.0)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .. import _checks, _random
 from ..algebras.compose import Product
 from ..algebras.so3 import SO3
+from ..numerics import checks, random
 from ..systems import Noise, System
 from .origin import model
 
@@ -42,7 +42,7 @@ def spin_chain(
 
     The state is a vector of length 3n; `mu.reshape(n, 3)` has a spin in each row. All of these numbers are in `params`.
     """  # fmt: skip
-    n = _checks.count("n", n, least=3)
+    n = checks.count("n", n, least=3)
     params = {
         "coupling": _numbers("coupling", coupling, ((), (n,))),
         "anisotropy": _numbers("anisotropy", anisotropy, ((), (n,))),
@@ -75,14 +75,14 @@ class _LocalFields(Noise):
 
 def _random_spins(n: int, key: Any) -> Array:
     """Unit vectors, uniform on the sphere; the first spins of a longer chain are those of a shorter one."""
-    member = _random.member_key(_random.as_key(key), _random.INITIAL, 0)
-    x = _random.normals(member, 0, 3, 0, n + n % 2)[:n]
+    member = random.member_key(random.as_key(key), random.INITIAL, 0)
+    x = random.normals(member, 0, 3, 0, n + n % 2)[:n]
     return x / jnp.linalg.norm(x, axis=1, keepdims=True)
 
 
 def _numbers(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Array:
     """Finite real numbers in one of the shapes; traced ones pass, so that they can be differentiated."""
-    traced = _checks.is_traced(value)
+    traced = checks.is_traced(value)
     try:
         array = jnp.asarray(value, jnp.float64) if traced else np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,0 +1,174 @@
+"""Progress of long runs: steps a second, time left, iterations a step, worst residual, current Casimir error."""
+
+import json
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from ..numerics.functions import Constant
+from ..running.chunk import Point
+from ..running.solving import Run
+
+_OFTEN, _SELDOM = 0.5, 10.0  # seconds between two looks: in a terminal, elsewhere
+
+
+class Look(NamedTuple):
+    """How a run goes."""
+
+    done: int  # steps, over all members
+    total: int
+    rate: float  # steps a second
+    iterations: float  # a step
+    residual: float  # the worst so far
+    casimir_error: float | None  # of the worst member in hand, scaled
+    unsolved: int
+
+    @property
+    def left(self) -> float:
+        """Seconds to go."""
+        return (self.total - self.done) / max(self.rate, 1e-9)
+
+    def note(self) -> str:
+        """In words, without what a bar shows."""
+        words = [f"{self.rate:.3g} steps/s", f"{self.iterations:.1f} iterations/step", f"residual {self.residual:.0e}"]
+        if self.casimir_error is not None:
+            words.append(f"Casimirs {self.casimir_error:.0e}")
+        if self.unsolved:
+            words.append(f"{self.unsolved} unsolved")
+        return ", ".join(words)
+
+
+class Bar:
+    """A Rich bar in a terminal; elsewhere a plain line every ten seconds, and one at the end.
+
+    `lines`: JSON on standard output in place of both. One bar may serve several runs; `total` is the number of steps
+    of all of them.
+    """
+
+    def __init__(self, total: int = 0, lines: bool = False):
+        self.total, self.lines = total, lines
+        self.done = self.before = 0
+        self.lock = threading.Lock()
+        self.console = Console(file=sys.stderr)
+        self.shown = self.console.is_terminal and not lines
+        self.began = self.last = time.perf_counter()
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not self.shown,
+        )
+
+    def serving(self, run: Run, members: int) -> "Served":
+        """For one run: what `solve(progress=...)` takes."""
+        return Served(self, run)
+
+    def __enter__(self) -> "Bar":
+        self.began = self.last = time.perf_counter()
+        self.progress.start()
+        self.task = self.progress.add_task("solving", total=self.total, note="")
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.progress.stop()
+
+    def begin(self, done: int) -> None:
+        """So many steps were done before, and do not count for the speed."""
+        with self.lock:
+            self.done += done
+            self.before += done
+
+    def add(self, more: int, point: Point, mu0: Array, run: Run) -> None:
+        """So many more steps are done; the point where a run stands, and where it began."""
+        with self.lock:
+            self.done += more
+            now = time.perf_counter()
+            finished = self.done >= self.total
+            if finished or now - self.last > (_OFTEN if self.shown else _SELDOM):
+                self.last = now
+                self._show(self._look(now, point, mu0, run))
+            elif self.shown:
+                self.progress.update(self.task, completed=self.done)
+
+    def _look(self, now: float, point: Point, mu0: Array, run: Run) -> Look:
+        tally = jax.tree.map(np.asarray, point.tally)
+        steps = max(float(np.mean(tally.substeps)), 1.0)
+        rate = (self.done - self.before) / max(now - self.began, 1e-9)
+        return Look(
+            self.done,
+            self.total,
+            rate,
+            float(np.mean(tally.iterations)) / steps,
+            float(np.max(tally.residual)),
+            casimir_error(run, point.mu, mu0),
+            int(np.sum(tally.unsolved)),
+        )
+
+    def _show(self, look: Look) -> None:
+        if self.lines:
+            values = {k: v if v is None or np.isfinite(v) else str(v) for k, v in look._asdict().items()}
+            print(json.dumps({"event": "progress", **values, "seconds_left": look.left}), flush=True)
+            return
+        self.progress.update(self.task, completed=self.done, note=look.note())
+        if not self.shown:
+            left = "" if look.done >= look.total else f", {look.left:.0f} s left"
+            print(f"solving: {look.done}/{look.total} steps, {look.note()}{left}", file=sys.stderr, flush=True)
+
+
+class Served:
+    """One of the runs that a bar serves; `own`: the bar begins and ends with it."""
+
+    def __init__(self, bar: Bar, run: Run, own: bool = False):
+        self.bar, self.run, self.own = bar, run, own
+
+    def __enter__(self) -> "Served":
+        if self.own:
+            self.bar.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.own:
+            self.bar.__exit__(*exc)
+
+    def begin(self, done: int) -> None:
+        """So many steps were done before."""
+        self.bar.begin(done)
+
+    def add(self, more: int, point: Point, mu0: Array) -> None:
+        """So many more steps are done."""
+        self.bar.add(more, point, mu0, self.run)
+
+
+def bar_for(run: Run, members: int) -> Served:
+    """A bar for one run."""
+    return Served(Bar(run.steps * members), run, own=True)
+
+
+def casimir_error(run: Run, mu: Array, mu0: Array) -> float | None:
+    """The largest |C(μ) − C(μ₀)| over Casimirs and members, scaled; None if no Casimir is known."""
+    algebra = run.system.algebra
+    if not algebra.casimir_names:
+        return None
+    rows = [jnp.asarray(x).reshape(-1, *algebra.shape) for x in (mu, mu0)]
+    return float(np.max(np.asarray(_errors(Constant(algebra), *rows))))
+
+
+@eqx.filter_jit
+def _errors(algebra: Constant, mu: Array, mu0: Array) -> Array:
+    def one(a: Array, b: Array) -> Array:
+        scales = algebra.value.casimir_scales(b)
+        return jnp.abs(algebra.value.casimirs(a) - algebra.value.casimirs(b)) / jnp.where(scales > 0, scales, 1.0)
+
+    return jax.vmap(one)(mu, mu0)

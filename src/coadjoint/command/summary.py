@@ -1,0 +1,180 @@
+"""What a store holds, in words and as JSON; and models as text: lists, and experiment files to begin with."""
+
+import contextlib
+import inspect
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
+from ..store.durable import Lock
+from ..store.reading import CHECKPOINTS, LOCK, Contents, contents, statistics
+
+
+def summary(path: Path) -> dict[str, Any]:
+    """What is in a store, how far its run is, and how well it went."""
+    found = contents(path)
+    header, config = found.header, found.header["configuration"]
+    tiles = header["tiles"]
+    done, total = sum(p.step for p in found.parts if p is not None), sum(header["steps"]) * tiles
+    stats = {name: value for name, value in statistics(found).items() if np.size(value)}
+    begun = stats["steps"] > 0
+    steps = int(stats["steps"][begun].sum())
+    return {
+        "store": str(path),
+        "kind": header["kind"],
+        "model": (header["experiment"] or {}).get("model", {}).get("name"),
+        "algebra": config["system"]["algebra"]["type"],
+        "integrator": config["integrator"]["type"],
+        "noises": _noises(config),
+        "members": header["members"],
+        "sweep": header["axes"],
+        "t0": config["t0"],
+        "t1": config["t1"],
+        "dt": config["dt"],
+        "save_every": config["save_every"],
+        "saved_times": max((p.rows for p in found.parts if p is not None), default=0),
+        "steps_done": done,
+        "steps": total,
+        "finished": done == total,
+        "being_written_by": Lock(path / CHECKPOINTS / LOCK).owner(),
+        "casimir_errors": casimir_errors(found),
+        "iterations_per_step": float(stats["iterations"][begun].sum() / steps) if steps else 0.0,
+        "worst_residual": float(np.max(stats["residual"][begun], initial=0.0)),
+        "unsolved": int(stats["unsolved"][begun].sum()),
+        "bytes": sum(p.stat().st_size for p in path.rglob("*") if p.is_file()),
+        "versions": header["versions"],
+        "platform": header["platform"],
+        "experiment": header["experiment"],
+    }
+
+
+def _noises(config: dict[str, Any]) -> int:
+    def count(noise: dict[str, Any]) -> int:
+        beta = noise.get("beta")
+        return len(beta) if isinstance(beta, list) else beta["shape"][0] if beta else noise.get("size", 1)
+
+    return sum(count(n) for n in config["system"]["noise"])
+
+
+def casimir_errors(found: Contents) -> dict[str, float]:
+    """The largest scaled error of each Casimir, over all that is stored."""
+    group = found.arrays()
+    if "casimirs" not in found.header["variables"]:
+        return {}
+    values, scale = group["casimirs"], np.asarray(group["casimir_scale"][...])
+    dims = found.header["variables"]["casimirs"]["dimensions"]
+    axis, rows = dims.index(found.header["time"]), found.header["rows"]
+    last = max((p.rows for p in found.parts if p is not None), default=0)
+    before = (slice(None),) * axis
+    start = np.asarray(values[(*before, slice(0, 1))])
+    scale = np.expand_dims(np.where(scale > 0, scale, 1.0), axis)
+    worst = np.zeros(start.shape[-1])
+    for first in range(0, last, rows):
+        errors = np.abs(np.asarray(values[(*before, slice(first, min(first + rows, last)))]) - start) / scale
+        worst = np.fmax(worst, np.fmax.reduce(errors.reshape(-1, errors.shape[-1]), axis=0))
+    return dict(zip((str(n) for n in group["casimir"][...]), worst.tolist(), strict=True))
+
+
+def verify(path: Path) -> int:
+    """Read every chunk that must be there, checking its checksum; how many there are."""
+    found = contents(path)
+    group = found.arrays()
+    count = 0
+    for name, about in found.header["variables"].items():
+        array = group[name]
+        if about["kind"] == "coordinate":
+            np.asarray(array[...])
+        for key in (path / name).glob("c*"):
+            count += 1
+            where = [int(i) for i in key.name.split(".")[1:]]
+            if where:
+                array.get_block_selection(tuple(where))
+            else:
+                np.asarray(array[...])
+    return count
+
+
+# Text.
+
+
+def words(s: dict[str, Any]) -> str:
+    """The summary in a few lines."""
+    kind = {"solve": "one trajectory", "ensemble": f"{s['members']} members", "sweep": "a sweep"}[s["kind"]]
+    noises = {0: "no noise", 1: "1 noise"}.get(s["noises"], f"{s['noises']} noises")
+    state = "finished" if s["finished"] else f"{s['steps_done']} of {s['steps']} steps done"
+    lines = [
+        f"{s['store']}: {s['model'] or 'a system of its own'} on {s['algebra']}, {noises}, {s['integrator']}, {kind}",
+        f"  time      {s['t0']:g} to {s['t1']:g}, dt = {s['dt']:g}, {s['saved_times']} times saved ({state})",
+    ]
+    for name, values in s["sweep"].items():
+        shown = ", ".join(map(str, values[:6])) + (f", … ({len(values)} values)" if len(values) > 6 else "")
+        lines.append(f"  sweep     {name} = {shown}")
+    kept = list(s["casimir_errors"].items())
+    more = f", and {len(kept) - 6} more" if len(kept) > 6 else ""
+    lines.append(f"  casimirs  {', '.join(f'{n} within {e:.1e}' for n, e in kept[:6]) or 'none known'}{more}")
+    lines.append(
+        f"  solver    {s['iterations_per_step']:.1f} iterations a step, worst residual {s['worst_residual']:.1e}, "
+        f"{s['unsolved']} not solved"
+    )
+    size = s["bytes"]
+    lines.append(f"  on disk   {size / 1e9:.2f} GB" if size > 1e9 else f"  on disk   {size / 1e6:.2f} MB")
+    versions = s["versions"]
+    lines.append(f"  made by   coadjoint {versions['coadjoint']}, jax {versions['jax']}, {s['platform']['processor']}")
+    if s["being_written_by"]:
+        lines.append(f"  writing   {s['being_written_by']}")
+    return "\n".join(lines)
+
+
+class Parameter(NamedTuple):
+    """A parameter of a model: its value by default as it is written in a file (empty: unknown), and who chose it."""
+
+    value: str
+    by_model: bool  # the model chooses it when it runs, so it need not stand in a file
+
+
+def about_model(name: str) -> tuple[str, dict[str, Parameter]]:
+    """The first line of a model's documentation, and its parameters.
+
+    What a model chooses by itself is read off its params, unless it comes in sizes: then it may take long to make.
+    """
+    make = known_models()[name]
+    first = (inspect.getdoc(make) or "").partition("\n")[0].rstrip(":.").rstrip()
+    chosen: dict[str, Any] = {}
+    if not any(p.annotation is int for p in parameters(make).values()):
+        with contextlib.suppress(Exception):
+            chosen = make()[0].params or {}
+    found = {}
+    for key, p in parameters(make).items():
+        left = p.default is None or p.default is inspect.Parameter.empty
+        value = np.asarray(chosen[key]).tolist() if left and key in chosen else p.default
+        found[key] = Parameter(toml(value), left)
+    return first, found
+
+
+def toml(value: Any) -> str:
+    """A value as it is written in an experiment file; nothing for what a model chooses by itself."""
+    if value is None or value is inspect.Parameter.empty:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"[{', '.join(toml(v) for v in value)}]"
+
+
+def new(name: str) -> str:
+    """An experiment file for a model, ready to run."""
+    first, defaults = about_model(name)
+    lines = [f"# {first}", "", "[model]", f'name = "{name}"']
+    lines += [f"{'# ' * p.by_model}{key} = {p.value or '…'}" for key, p in defaults.items()]
+    run = {"t1": "100.0", "dt": "0.01", "key": "0", "members": "1", "save_every": "10", "integrator": '"TMK"'}
+    about = ABOUT_RUN | {"integrator": f"or {', '.join(n for n in known_integrators() if n != 'TMK')}"}
+    width = max(len(f"{k} = {v}") for k, v in run.items())
+    lines += ["", "[run]", *(f"{f'{k} = {v}':<{width}}  # {about[k]}" for k, v in run.items())]
+    lines += ["", "# All combinations go into one store:", "# [sweep]", "# run.key = [0, 1, 2]"]
+    lines += ["# run.dt = { start = 0.01, stop = 0.02, count = 2 }"]
+    return "\n".join(lines) + "\n"

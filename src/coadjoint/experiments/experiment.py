@@ -1,0 +1,308 @@
+"""Experiments as files: read, checked, run into a store, and gone on with from there."""
+
+import contextlib
+import copy
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ..drivers import Brownian
+from ..integrators.base import Integrator
+from ..models.origin import origin
+from ..running.ensembles import ensemble_job
+from ..running.solving import Job, solve_job
+from ..store.configuration import configuration, digest
+from ..store.durable import StoreError
+from ..store.layout import STATISTICS, Axis
+from ..store.reading import Stored, read_header
+from ..store.recording import recording
+from .schema import (
+    ExperimentError,
+    check_model,
+    check_run,
+    check_sweep,
+    check_values,
+    first_line,
+    make_model,
+    nearest,
+    parameters,
+    shown,
+)
+
+_SECTIONS = ("model", "run", "sweep")
+_RESERVED = {"time", "sample", "member", "tile", "component", "row", "column", "casimir", "mu", "energy", "casimirs"}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A model, a run and what is swept: what an experiment file says, checked."""
+
+    tables: dict[str, Any]  # as they were given
+    source: str  # the file, for messages
+    factory: Any = None  # the user's own model, where it is given as a function
+
+    def __post_init__(self) -> None:
+        """Check all that can be checked without making the model."""
+        with _naming(self.source):
+            if not isinstance(self.tables, dict):
+                raise ExperimentError(f"an experiment is a table, not {shown(self.tables)}.")
+            for section in self.tables:
+                if section not in _SECTIONS:
+                    raise ExperimentError(f"[{section}] is not known: {nearest(section, _SECTIONS)}.")
+            for section in ("model", "run"):
+                if section not in self.tables:
+                    raise ExperimentError(f"[{section}] is missing.")
+            check_values("", self.tables)
+            self.axes  # noqa: B018, checks the sweep
+            for tables in self.combinations()[:1]:
+                check_model(tables["model"], self.factory)
+                check_run(tables["run"])
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The swept parameters and the dimensions they make."""
+        swept = check_sweep(self.tables.get("sweep", {}))
+        last = [name.split(".")[-1] for name in swept]
+        taken = _RESERVED | set(STATISTICS)
+        names = [n if last.count(n) == 1 and n not in taken else full for n, full in zip(last, swept, strict=True)]
+        return tuple(Axis(full, name, tuple(v)) for (full, v), name in zip(swept.items(), names, strict=True))
+
+    def combinations(self) -> list[dict[str, Any]]:
+        """The tables of each run: one, or one a combination of swept values."""
+        out = []
+        for values in itertools.product(*(a.values for a in self.axes)):
+            tables = copy.deepcopy({k: v for k, v in self.tables.items() if k != "sweep"})
+            for axis, value in zip(self.axes, values, strict=True):
+                _put(tables, axis.parameter, value)
+            out.append(tables)
+        return out
+
+    def jobs(self, progress: Any = False) -> list[Job]:
+        """The runs, ready to go."""
+        with _naming(self.source):
+            jobs: list[Job] = []
+            made: dict[str, Any] = {}
+            for tables in self.combinations():
+                make, arguments = check_model(tables["model"], self.factory)
+                key = json.dumps(arguments)
+                if key not in made:
+                    made[key] = make_model(make, arguments)
+                system, mu0 = made[key]
+                jobs.append(_job(system, mu0, check_run(tables["run"]), progress))
+            _check_alike(jobs, self.axes)
+            return jobs
+
+
+def load(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
+    """The experiment in a TOML file, with settings such as `run.dt=0.005` in place of what it says."""
+    path = Path(path)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExperimentError(f"{path} does not exist. `coadjoint new MODEL > {path}` makes one.") from None
+    except IsADirectoryError:
+        raise ExperimentError(f"{path} is a folder, not an experiment file.") from None
+    except OSError as error:
+        raise ExperimentError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ExperimentError(f"{path} is no TOML file: it is not text in UTF-8.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ExperimentError(f"{path} is no TOML file: {first_line(error)}.") from None
+    for setting in settings:
+        tables = _with_setting(tables, setting)
+    return Experiment(tables, str(path))
+
+
+def run(
+    experiment: "str | Path | dict[str, Any] | Experiment",
+    out: str | Path,
+    *,
+    progress: Any = False,
+) -> Stored:
+    """Run an experiment (a TOML file, or its tables as a dictionary) into a new store."""
+    if isinstance(experiment, dict):
+        experiment = Experiment(experiment, "experiment")
+    elif not isinstance(experiment, Experiment):
+        experiment = load(experiment)
+    return _execute(experiment, Path(out), False, progress)
+
+
+def resume(path: str | Path, *, t1: float | None = None, model: Any = None, progress: Any = False) -> Stored:
+    """Go on with a run in a store, from its last checkpoint; to a later `t1`, if one is given.
+
+    For runs of a model of `coadjoint.models`, by `solve`, `ensemble` or an experiment. For a model of your own give it
+    again as `model`, the function or its name "module:function": nothing that a store names is ever called otherwise.
+    """
+    path = Path(path)
+    header = read_header(path, "resume")
+    tables = header["experiment"]
+    if tables is None:
+        call = "ensemble" if header["kind"] == "ensemble" else "solve"
+        raise StoreError(
+            f"{path} does not say how to make its system, which was made in Python: go on with "
+            f'{call}(..., out="{path}", resume=True), with the arguments it was made with.'
+        )
+    name = tables["model"]["name"]
+    factory = None if isinstance(model, str) else model
+    if ":" in name and factory is None and model != name:
+        raise StoreError(
+            f"{path} has a model of your own, {name}: say that you want it called, with "
+            f"resume({str(path)!r}, model={name!r}) or `coadjoint resume {path} --model {name}`."
+        )
+    if t1 is not None:
+        if any(axis == "run.t1" for axis in dict(check_sweep(tables.get("sweep", {})))):
+            raise StoreError(f"{path} is a sweep over run.t1, which cannot be extended.")
+        tables = copy.deepcopy(tables)
+        tables["run"]["t1"] = t1
+    return _execute(Experiment(tables, str(path), factory), path, True, progress)
+
+
+def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any) -> Stored:
+    """All runs of the experiment; `progress` is true, false or a `Bar`, which serves all of them."""
+    if not progress:
+        return _run_all(experiment, experiment.jobs(), path, resumed)
+    from ..command.progress import Bar
+
+    bar = Bar() if progress is True else progress
+    jobs = experiment.jobs(bar.serving)
+    bar.total = sum(job.run.steps * _places(job) for job in jobs)
+    with bar:
+        return _run_all(experiment, jobs, path, resumed)
+
+
+def _run_all(experiment: Experiment, jobs: list[Job], path: Path, resumed: bool) -> Stored:
+    with recording(jobs, experiment.axes, path, resumed, experiment.tables) as store:
+        results = [store.execute(k) for k in range(len(jobs))]
+    return Stored(path, None, None) if experiment.axes else results[0]
+
+
+def _places(job: Job) -> int:
+    """Members with padding, as a progress bar counts them."""
+    return 1 if job.members is None else -(-job.members // job.tile) * job.tile
+
+
+def _job(system: Any, mu0: Any, run: dict[str, Any], progress: Any) -> Job:
+    options: dict[str, Any] = {"t0": 0.0, "save_every": 1, "group": False, "throw": True, "members": 1, "key": None}
+    options |= run
+    options.setdefault("integrator", _default_integrator())
+    grid, depth = options.pop("grid", None), options.pop("depth", None)
+    key, members = options.pop("key"), options.pop("members")
+    try:
+        if system.n_noise and key is None:
+            raise ExperimentError("run.key is missing: the model has noise, and the key says which path it takes.")
+        driver = Brownian(key, grid, depth) if system.n_noise else None
+        options |= {"key": None, "driver": driver, "save": None, "progress": progress, "stored": True}
+        if members == 1:
+            return solve_job(system, mu0, **options)
+        return ensemble_job(system, mu0, members=members, params=None, reduce=None, **options)
+    except ExperimentError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(f"run: {first_line(error)}") from None
+
+
+def _default_integrator() -> Integrator:
+    from ..integrators.tmk import TMK
+
+    return TMK()
+
+
+def _check_alike(jobs: list[Job], axes: tuple[Axis, ...]) -> None:
+    """All runs of a sweep must give arrays of one shape."""
+    names = ", ".join(f"sweep.{a.parameter}" for a in axes)
+    for job in jobs[1:]:
+        same = jax.tree.structure(job.record) == jax.tree.structure(jobs[0].record)
+        shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(j.record)] for j in (job, jobs[0])]
+        algebras = [j.run.system.algebra.casimir_names for j in (job, jobs[0])]
+        if not same or shapes[0] != shapes[1] or algebras[0] != algebras[1]:
+            raise ExperimentError(f"{names} changes the shape of the state: make stores of their own.")
+
+
+def _put(tables: dict[str, Any], name: str, value: Any) -> None:
+    """Set a parameter by its full name; an integrator given by its name becomes a table for its options."""
+    *path, last = name.split(".")
+    table: dict[str, Any] = tables
+    for word in path:
+        inner: Any = table.setdefault(word, {})
+        if word == "integrator" and isinstance(inner, str):
+            inner = table[word] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ExperimentError(f"{name} cannot be set: {word} is {shown(inner)}, not a table.")
+        table = inner
+    table[last] = value
+
+
+def _with_setting(tables: dict[str, Any], setting: str) -> dict[str, Any]:
+    """The tables with `model.inertia=[4, 2, 1]` or the like; what is no TOML value is a word."""
+    name, sign, text = setting.partition("=")
+    name, text = name.strip(), text.strip()
+    if not sign or name.partition(".")[0] not in _SECTIONS or not name.partition(".")[2]:
+        raise ExperimentError(f"--set {setting}: write section.key=value, as in run.dt=0.005 or model.inertia=[4,2,1].")
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        value = text
+    tables = copy.deepcopy(tables)
+    _put(tables, name, value)
+    return tables
+
+
+@contextlib.contextmanager
+def _naming(source: str) -> Iterator[None]:
+    """Errors say which file they are about."""
+    try:
+        yield
+    except ExperimentError as error:
+        if str(error).startswith(f"{source}: "):
+            raise
+        raise ExperimentError(f"{source}: {error}") from error.__cause__
+
+
+# The other way round: a run that was made in Python, as an experiment.
+
+
+def as_experiment(job: Job) -> dict[str, Any] | None:
+    """The tables that make the same run, if there are any: a model of ours, called with plain values."""
+    made = origin(job.run.system)
+    driver = job.run.driver
+    if made is None or job.custom or job.reduce is not None or job.params is not None:
+        return None
+    tables: dict[str, Any] = {"model": {"name": made.name, **made.arguments}, "run": {}}
+    options = _options(job.run.integrator)
+    if options is None:
+        return None
+    run: dict[str, Any] = {"t0": job.run.t0, "t1": job.run.t0 + job.run.steps * job.run.dt, "dt": job.run.dt}
+    run |= {"save_every": job.run.save_every, "group": job.group, "members": job.members or 1, "integrator": options}
+    run["throw"] = job.throw
+    if job.run.system.n_noise:
+        if not isinstance(driver, Brownian):
+            return None
+        run["key"] = (int(driver.key.a) << 32) | int(driver.key.b)
+        run |= {k: v for k, v in {"grid": driver.grid, "depth": driver.depth}.items() if v is not None}
+    tables["run"] = run
+    try:
+        again = Experiment(tables, "").jobs()[0]
+    except ExperimentError:
+        return None
+    return tables if digest(configuration(again)) == digest(configuration(job)) else None
+
+
+def _options(integrator: Integrator) -> dict[str, Any] | None:
+    """The arguments of an integrator; None if they cannot be told."""
+    options: dict[str, Any] = {"name": type(integrator).__name__}
+    for name in parameters(type(integrator)):
+        holder = integrator if hasattr(integrator, name) else getattr(integrator, "solve", None)
+        if not hasattr(holder, name):
+            return None
+        value = getattr(holder, name)
+        value = _options(value) if isinstance(value, Integrator) else value
+        if not isinstance(value, (bool, int, float, str, dict)):
+            return None
+        options[name] = value
+    return options

@@ -1,0 +1,341 @@
+"""What an experiment file may say: models and integrators found by inspection, and the check of every key."""
+
+import datetime
+import difflib
+import importlib
+import inspect
+import math
+import os
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import integrators, models
+from ..integrators.base import Integrator
+from ..numerics import checks
+from ..systems import System
+
+_LARGEST_SIZE = 10_000  # of a whole number that a model takes: beyond, a typing error is likelier than a machine for it
+_MOST_VALUES = 100_000  # of a range
+
+
+class ExperimentError(ValueError):
+    """What is wrong with an experiment: the file, the key, what was given and what is allowed."""
+
+
+def known_models() -> dict[str, Callable[..., Any]]:
+    """All functions of `coadjoint.models` that return a system and a state."""
+    return {name: f for name, f in vars(models).items() if inspect.isfunction(f) and _returns_system(f)}
+
+
+def _returns_system(function: Callable[..., Any]) -> bool:
+    returned = typing.get_type_hints(function).get("return")
+    return typing.get_origin(returned) is tuple and typing.get_args(returned)[:1] == (System,)
+
+
+def known_integrators() -> dict[str, type[Integrator]]:
+    """All integrators of `coadjoint.integrators`."""
+    found = {name: c for name, c in vars(integrators).items() if inspect.isclass(c) and issubclass(c, Integrator)}
+    return {name: c for name, c in found.items() if not inspect.isabstract(c) and not name.startswith("_")}
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What can be given to a model or an integrator, by name."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: p for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
+
+
+def nearest(word: Any, words: Iterable[str]) -> str:
+    """The allowed words, the nearest one first if there is one near."""
+    words = list(words)
+    close = difflib.get_close_matches(str(word), words, n=1)
+    return (f"did you mean {close[0]!r}? " if close else "") + f"Allowed: {', '.join(words)}"
+
+
+def check_keys(where: str, table: Any, allowed: Iterable[str]) -> dict[str, Any]:
+    """A table with allowed keys only."""
+    if not isinstance(table, dict):
+        raise ExperimentError(f"{where} must be a table, not {shown(table)}.")
+    for key in table:
+        if key not in (allowed := list(allowed)):
+            raise ExperimentError(f"{where}.{key} is not known: {nearest(key, allowed)}.")
+    return table
+
+
+def shown(value: Any) -> str:
+    """A value for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def check_values(where: str, value: Any) -> None:
+    """Numbers must be finite, and there are no dates: nothing here takes them."""
+    if isinstance(value, (datetime.date, datetime.time)):
+        raise ExperimentError(f"{where} must not be a date or a time: {value}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ExperimentError(f"{where} must be finite, not {value}.")
+    if isinstance(value, int) and abs(value) >= 2**64:
+        raise ExperimentError(f"{where} must be below 2^64, not {shown(value)}.")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            check_values(f"{where}.{key}" if where else key, inner)
+    if isinstance(value, list):
+        for i, inner in enumerate(value):
+            check_values(f"{where}[{i}]", inner)
+
+
+# [model]
+
+
+def check_model(table: Any, factory: Callable[..., Any] | None = None) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function that makes the model, and its arguments."""
+    if not isinstance(table, dict):
+        raise ExperimentError(f"model must be a table, not {shown(table)}.")
+    name = table.get("name")
+    if name is None:
+        raise ExperimentError(f"model.name is missing. Allowed: {', '.join(known_models())}, or 'module:function'.")
+    if not isinstance(name, str):
+        raise ExperimentError(f"model.name must be a word, not {shown(name)}.")
+    make = factory or (_own_model(name) if ":" in name else known_models().get(name))
+    if make is None:
+        raise ExperimentError(
+            f"model.name = {name!r} is not known: {nearest(name, known_models())}, or 'module:function' for your own."
+        )
+    given = {key: value for key, value in table.items() if key != "name"}
+    allowed = parameters(make)
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in inspect.signature(make).parameters.values())
+    if not takes_any:
+        check_keys("model", given, allowed)
+    for key, p in allowed.items():
+        if p.default is inspect.Parameter.empty and key not in given:
+            raise ExperimentError(f"model.{key} is missing: {name} needs it.")
+        if p.annotation is int and key in given:
+            _check_size(f"model.{key}", given[key])
+    return make, {key: None if value == "none" else value for key, value in given.items()}
+
+
+def _check_size(where: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ExperimentError(f"{where} must be a whole number, not {shown(value)}.")
+    if value > _LARGEST_SIZE:
+        raise ExperimentError(f"{where} must be at most {_LARGEST_SIZE}, not {value}.")
+
+
+def _own_model(name: str) -> Callable[..., Any]:
+    """A function of the user's, from a module in the current folder or on Python's path."""
+    module, _, attribute = name.partition(":")
+    if not all(word.isidentifier() for word in [*module.split("."), attribute]):
+        raise ExperimentError(f"model.name = {name!r} must be 'module:function', as in 'mymodule:factory'.")
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:
+        raise ExperimentError(f"model.name = {name!r}: importing {module} failed: {first_line(error)}") from error
+    finally:
+        sys.path.remove(here)
+    if not callable(found):
+        raise ExperimentError(f"model.name = {name!r}: {module} has no function {attribute!r}.")
+    return found
+
+
+def make_model(make: Callable[..., Any], arguments: dict[str, Any]) -> tuple[System, Any]:
+    """The system and the state, or an error that names the key at fault."""
+    try:
+        made = make(**arguments)
+    except Exception as error:
+        key = _culprit(make, arguments, error)
+        raise ExperimentError(f"model.{key}: {first_line(error)}") from error
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], System):
+        raise ExperimentError(f"model.name: {make.__name__} must return (System, mu0), not {shown(made)}.")
+    return made
+
+
+def _culprit(make: Callable[..., Any], arguments: dict[str, Any], error: Exception) -> str:
+    """The key that makes the model fail: one the error names first, else one that fails alone."""
+    text = str(error)
+    named = [key for key in arguments if text.startswith(key)] or [key for key in arguments if key in text.split()]
+    if named:
+        return named[0]
+    for key, value in arguments.items():
+        try:
+            make(**{key: value})
+        except Exception:
+            return key
+    return ", ".join(arguments) or "name"
+
+
+def first_line(error: BaseException) -> str:
+    """The message of an error, or its kind if it has none; one line of it."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+# [run]
+
+
+def _number(where: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ExperimentError(f"{where} must be a number, not {shown(value)}.")
+    return float(value)
+
+
+def _positive(where: str, value: Any) -> float:
+    return checks.positive(where, _number(where, value))
+
+
+def _flag(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ExperimentError(f"{where} must be true or false, not {shown(value)}.")
+    return value
+
+
+def _key(where: str, value: Any) -> int:
+    return checks.count(where, value, least=0)
+
+
+def _depth(where: str, value: Any) -> int:
+    number = checks.count(where, value, least=0)
+    if number > 40:
+        raise ExperimentError(f"{where} must be at most 40, not {number}.")
+    return number
+
+
+RUN: Mapping[str, Callable[[str, Any], Any]] = {
+    "t0": _number,
+    "t1": _number,
+    "dt": _positive,
+    "key": _key,
+    "members": checks.count,
+    "save_every": checks.count,
+    "integrator": lambda where, value: check_integrator(where, value),
+    "grid": _positive,
+    "depth": _depth,
+    "group": _flag,
+    "throw": _flag,
+}
+ABOUT_RUN = {
+    "t0": "where time begins (0)",
+    "t1": "where it ends",
+    "dt": "the step",
+    "key": "of the random stream: the same key, the same path",
+    "members": "1 for one trajectory, more for an ensemble",
+    "save_every": "every how many steps the state is saved",
+    "integrator": "a name, or a table with its options",
+    "grid": "base grid of the Brownian path (dt)",
+    "depth": "levels below the grid where integrals of the path are sampled",
+    "group": "follow the group element too (false)",
+    "throw": "stop where a step cannot be solved (true)",
+}
+
+
+def check_run(table: Any) -> dict[str, Any]:
+    """The values of [run], each of its type, with the integrator made."""
+    check_keys("run", table, RUN)
+    for key in ("t1", "dt"):
+        if key not in table:
+            raise ExperimentError(f"run.{key} is missing: {ABOUT_RUN[key]}.")
+    checked = {}
+    for key, value in table.items():
+        try:
+            checked[key] = RUN[key](f"run.{key}", value)
+        except ExperimentError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise ExperimentError(str(error)) from None
+    return checked
+
+
+def check_integrator(where: str, value: Any) -> Integrator:
+    """An integrator from its name, or from a table with its name and options."""
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, dict):
+        raise ExperimentError(f"{where} must be a name, or a table with a name and options, not {shown(value)}.")
+    known = known_integrators()
+    name = value.get("name", "TMK")
+    if not isinstance(name, str) or name not in known:
+        raise ExperimentError(f"{where} = {shown(name)} is not known: {nearest(name, known)}.")
+    options = {k: v for k, v in value.items() if k != "name"}
+    allowed = parameters(known[name])
+    check_keys(where, options, allowed)
+    made = {k: _option(f"{where}.{k}", allowed[k].annotation, v) for k, v in options.items()}
+    try:
+        return known[name](**made)
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(f"{where}.{first_line(error)}") from None
+
+
+def _option(where: str, kind: Any, value: Any) -> Any:
+    """An option of the type that the signature asks for."""
+    if inspect.isclass(kind) and issubclass(kind, Integrator):
+        return check_integrator(where, value)
+    if kind is float:
+        return _number(where, value)
+    if kind is bool:
+        return _flag(where, value)
+    if kind is int:
+        return checks.count(where, value, least=0)
+    if kind is str and not isinstance(value, str):
+        raise ExperimentError(f"{where} must be a word, not {shown(value)}.")
+    return value
+
+
+# [sweep]
+
+FIXED = ("model.name", "run.members", "run.group")
+
+
+def check_sweep(table: Any) -> dict[str, list[Any]]:
+    """The values of each swept parameter by its full name."""
+    if not isinstance(table, dict):
+        raise ExperimentError(f"sweep must be a table, not {shown(table)}.")
+    swept = dict(_swept(table))
+    for name, values in swept.items():
+        if name.split(".")[0] not in ("model", "run") or "." not in name:
+            raise ExperimentError(f"sweep.{name} is not known: write model.{name} or run.{name}.")
+        if name in FIXED:
+            raise ExperimentError(f"sweep.{name} cannot be swept: make stores of their own.")
+        if not values:
+            raise ExperimentError(f"sweep.{name} must have at least one value.")
+    if math.prod(len(v) for v in swept.values()) > _MOST_VALUES:
+        raise ExperimentError(f"sweep.{', '.join(swept)} make more than {_MOST_VALUES} combinations.")
+    return swept
+
+
+def _swept(table: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, list[Any]]]:
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, list):
+            yield name, value
+        elif isinstance(value, dict) and {"start", "stop"} & set(value):
+            yield name, _range(f"sweep.{name}", value)
+        elif isinstance(value, dict):
+            yield from _swept(value, f"{name}.")
+        else:
+            raise ExperimentError(
+                f"sweep.{name} must be a list of values, or a range such as {{ start = 0.0, stop = 1.0, count = 5 }}, "
+                f"not {shown(value)}."
+            )
+
+
+def _range(where: str, table: dict[str, Any]) -> list[float]:
+    check_keys(where, table, ("start", "stop", "count", "log"))
+    for key in ("start", "stop", "count"):
+        if key not in table:
+            raise ExperimentError(f"{where}.{key} is missing: a range has start, stop and count.")
+    start, stop = (_number(f"{where}.{key}", table[key]) for key in ("start", "stop"))
+    try:
+        count = checks.count(f"{where}.count", table["count"])
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(str(error)) from None
+    if count > _MOST_VALUES:
+        raise ExperimentError(f"{where}.count must be at most {_MOST_VALUES}, not {count}.")
+    if _flag(f"{where}.log", table.get("log", False)):
+        if not (start > 0 and stop > 0):
+            raise ExperimentError(f"{where}.start and stop must be above 0 for log = true, not {start} and {stop}.")
+        return np.geomspace(start, stop, count).tolist()
+    return np.linspace(start, stop, count).tolist()

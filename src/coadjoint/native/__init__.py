@@ -1,0 +1,1 @@
+"""Native code: a traced program to numbers, numbers to LLVM, LLVM to machine code."""

@@ -1,0 +1,174 @@
+"""The random stream of coadjoint: version 1. Changing anything here changes everyone's results.
+
+A normal number is a function of (key, domain, member, level, channel, n) alone:
+
+    k₁ = T(key, (version, domain)),  k₂ = T(k₁, member),  k₃ = T(k₂, (level, channel)),
+    bits(n) = T(k₃, n),
+
+where T is Threefry-2x32 with 20 rounds and `member` and `n` are 64-bit counters. The numbers n and n + 1 (n even)
+are one Box–Muller pair: bits(n) gives the radius, bits(n + 1) the angle, both with 52 bits.
+
+A path takes its increments from channels below 2^24 and levels below 2^8; what `drivers.py` draws besides (integrals
+of the path) has the other channels and levels to itself.
+
+Reference: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC'11.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt32
+
+from . import checks
+
+VERSION = 1
+PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: what the numbers are for
+
+
+class Key(NamedTuple):
+    """Two 32-bit words."""
+
+    a: UInt32[Array, "..."]
+    b: UInt32[Array, "..."]
+
+
+def threefry(key: Key, hi: UInt32[Array, "..."], lo: UInt32[Array, "..."]) -> Key:
+    """Threefry-2x32, 20 rounds: the block (hi, lo) enciphered under the key."""
+    words = (key.a, key.b, key.a ^ key.b ^ jnp.uint32(0x1BD11BDA))
+    x, y = hi + words[0], lo + words[1]
+    for i in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            x = x + y
+            y = ((y << np.uint32(r)) | (y >> np.uint32(32 - r))) ^ x
+        x = x + words[(i + 1) % 3]
+        y = y + words[(i + 2) % 3] + np.uint32(i + 1)
+    return Key(x, y)
+
+
+def words(n: Int[Array, "..."] | int) -> tuple[Array, Array]:
+    """A 64-bit counter as its high and low words."""
+    n = jnp.asarray(n, jnp.int64)
+    return (n >> 32).astype(jnp.uint32), n.astype(jnp.uint32)
+
+
+def member_key(key: Key, domain: int, member: Int[Array, ""] | int) -> Key:
+    """The key of one ensemble member in one domain."""
+    return threefry(threefry(key, jnp.uint32(VERSION), jnp.uint32(domain)), *words(member))
+
+
+def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
+    """ln u for 2^-52 ≤ u ≤ 1: exponent and mantissa apart, then 2 artanh((m − 1)/(m + 1)) as a polynomial."""
+    bits = jax.lax.bitcast_convert_type(u, jnp.int64)
+    offset = bits - 0x3FE6A09E667F3BCD  # √½ ≤ m < √2
+    exponent = (offset >> 52).astype(jnp.float64)
+    m = jax.lax.bitcast_convert_type(bits - (offset & ~0xFFFFFFFFFFFFF), jnp.float64)
+    f = (m - 1.0) / (m + 1.0)
+    g = f * f
+    p = jnp.zeros_like(g)
+    for k in reversed(range(12)):
+        p = p * g + 1.0 / (2 * k + 1)
+    rest = jnp.maximum(2.0 * f * p, -1.0)  # it is; but of two products a compiler may fuse either with the sum
+    return exponent * 0.6931471805599453 + rest
+
+
+def _sincos(u: Float[Array, "..."]) -> tuple[Array, Array]:
+    """Sine and cosine of 2πu for 0 ≤ u < 1: nearest quarter turn, then Taylor polynomials on ±π/4."""
+    turns = 4.0 * u
+    q = jnp.floor(turns + 0.5)
+    t = (turns - q) * (np.pi / 2)
+    z = t * t
+    s, c = jnp.zeros_like(z), jnp.zeros_like(z)
+    for k in reversed(range(9)):
+        s = 1.0 - z / ((2 * k + 2) * (2 * k + 3)) * s
+        c = 1.0 - z / ((2 * k + 1) * (2 * k + 2)) * c
+    s = t * s
+    quarter = q.astype(jnp.int64)
+    odd, half = (quarter & 1) == 1, (quarter & 2) == 2
+    sine, cosine = jnp.where(odd, c, s), jnp.where(odd, -s, c)
+    return jnp.where(half, -sine, sine), jnp.where(half, -cosine, cosine)
+
+
+def _unit(bits: Key) -> Float[Array, "..."]:
+    """A number in [0, 1) from the upper 52 bits."""
+    mantissa = (bits.a.astype(jnp.int64) << 20) | (bits.b >> 12).astype(jnp.int64)
+    return jax.lax.bitcast_convert_type(mantissa | 0x3FF0000000000000, jnp.float64) - 1.0
+
+
+def uniforms(
+    member: Key, level: int, channels: int, start: Int[Array, ""] | int, count: int
+) -> Float[Array, "count channels"]:
+    """Uniform numbers on [0, 1), n = start … start + count − 1, of each channel."""
+    key = threefry(member, jnp.uint32(level), jnp.arange(channels, dtype=jnp.uint32))
+    n = jnp.asarray(start, jnp.int64) + jnp.arange(count)[:, None]
+    return _unit(threefry(key, *words(n)))
+
+
+def normals(
+    member: Key, level: int, channels: int, start: Int[Array, ""] | int, count: int
+) -> Float[Array, "count channels"]:
+    """The standard normals n = start … start + count − 1 of each channel; start and count even."""
+    key = threefry(member, jnp.uint32(level), jnp.arange(channels, dtype=jnp.uint32))
+    n = jnp.asarray(start, jnp.int64) + 2 * jnp.arange(count // 2)[:, None]
+    radius = jnp.sqrt(-2.0 * _log(1.0 - _unit(threefry(key, *words(n)))))
+    sine, cosine = _sincos(_unit(threefry(key, *words(n + 1))))
+    return jnp.stack([radius * cosine, radius * sine], axis=1).reshape(count, channels)
+
+
+def channel_keys(member: Key, level: Int[Array, ""] | int, channels: np.ndarray) -> Key:
+    """k₃ of the channels with the given numbers."""
+    return threefry(member, jnp.asarray(level).astype(jnp.uint32), jnp.asarray(channels, jnp.uint32))
+
+
+class Numbers(NamedTuple):
+    """Which numbers n of the stream are wanted; `paired`: read row by row, n is pairs (even, even + 1), half the work.
+
+    Normals are made in three stages, keys, uniforms, normals, for loops that carry each stage along: XLA computes again
+    whatever it can fuse with its use.
+    """
+
+    n: Int[Array, "*at"]
+    paired: bool
+
+    def uniforms(self, key: Key) -> tuple[Array, Array]:
+        """The uniforms of the radius and of the angle, for one number of each pair."""
+        even = (self.n.reshape(-1, 2)[:, 0] if self.paired else self.n & ~1)[..., None]
+        return _unit(threefry(key, *words(even))), _unit(threefry(key, *words(even + 1)))
+
+    def box_muller(self, u: Array, v: Array) -> tuple[Array, Array]:
+        """Both normals of each pair."""
+        radius = jnp.sqrt(-2.0 * _log(1.0 - u))
+        sine, cosine = _sincos(v)
+        return radius * cosine, radius * sine
+
+    def choose(self, first: Array, second: Array) -> Float[Array, "*at channels"]:
+        """The normals that are wanted."""
+        if self.paired:
+            return jnp.stack([first, second], axis=1).reshape(*self.n.shape, first.shape[-1])
+        return jnp.where((self.n & 1)[..., None] == 1, second, first)
+
+    def normals(self, key: Key) -> Float[Array, "*at channels"]:
+        """All stages at once."""
+        return self.choose(*self.box_muller(*self.uniforms(key)))
+
+
+def as_key(key: Any) -> Key:
+    """The two words of a key: an int of 64 bits, or a JAX key."""
+    if isinstance(key, Key):
+        return key
+    if isinstance(key, jax.Array) and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32):
+        data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+        if data.ndim == 1 and data.shape[0] % 2 == 0:
+            out = Key(data[0], data[1])
+            for i in range(2, data.shape[0], 2):
+                out = threefry(out, data[i], data[i + 1])
+            return out
+        raise ValueError(f"key must be one JAX key, not an array of keys of shape {key.shape}.")
+    try:
+        number = checks.count("key", key, least=0)
+    except TypeError:
+        raise TypeError(f"key must be a whole number or a JAX key, not {key!r}.") from None
+    if number >= 2**64:
+        raise ValueError(f"key must be below 2^64, not {number}.")
+    return Key(jnp.uint32(number >> 32), jnp.uint32(number & 0xFFFFFFFF))

@@ -1,0 +1,99 @@
+"""The series of rotations: Stumpff functions, Bernoulli numbers, the arc tangent; safe at zero with all derivatives."""
+
+from functools import partial
+from math import factorial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .branches import likely
+
+# B_k/k!: the coefficients of dexpinv.
+BERNOULLI = (1.0, -1 / 2, 1 / 12, 0.0, -1 / 720, 0.0, 1 / 30240, 0.0, -1 / 1209600, 0.0, 1 / 47900160)
+
+
+def _switch(k: int) -> float:
+    """Below it the power series, above it the closed form; both are exact to a few ulps there.
+
+    For larger k the closed form loses more digits and the series fewer.
+    """
+    return 2.0 if k < 4 else min(k * k / 1.5, 40.0)
+
+
+def _terms(k: int) -> int:
+    """How many terms of the series are needed at the switch."""
+    j = 1
+    while _switch(k) ** j * factorial(k) / factorial(2 * j + k) > 1e-19:
+        j += 1
+    return j
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The Stumpff function c_k(x) = Σ_j (−x)^j / (2j + k)!, for x ≥ 0.
+
+    With x = θ²: c₀ = cos θ, c₁ = sin θ/θ, c₂ = (1 − cos θ)/θ², c₃ = (θ − sin θ)/θ³, and
+    c_{k+2} = (1/k! − c_k)/x. The derivative is again made of Stumpff functions,
+    c_k′ = (k c_{k+2} − c_{k+1})/2, so that every derivative is as accurate as the value.
+
+    Reference: Stumpff, Himmelsmechanik I (1959), chapter V.
+    """
+    near = likely(x < 2.0)
+    return jnp.where(near, _near(k, jnp.where(near, x, 0.0)), _far(k, jnp.where(near, 2.0, x)))
+
+
+def _near(k: int, x: Array) -> Array:
+    """The series for x < 2; c₁ and c₂ from c₃ and c₄, so that two series serve a rotation and its derivative."""
+    if k < 3:
+        return 1.0 / factorial(k) - x * _near(k + 2, x)
+    return _series(k, x, 9)  # 2^9 k!/(18 + k)! < 1e-16 for k ≥ 3
+
+
+def _series(k: int, x: Array, terms: int) -> Array:
+    """Σ_j (−x)^j / (2j + k)!, pairing terms (Estrin), which a processor can do side by side."""
+    total: list = [(-1) ** j / factorial(2 * j + k) for j in range(terms)]
+    while len(total) > 1:
+        pairs = [a + x * b for a, b in zip(total[::2], total[1::2], strict=False)]
+        total = pairs if len(total) % 2 == 0 else [*pairs, total[-1]]
+        x = x * x
+    return total[0]
+
+
+def _far(k: int, x: Array) -> Array:
+    """Longer series below the switch of c_k, the closed form above it."""
+    switch = _switch(k)
+    small = x < switch
+    z = jnp.where(small, switch, x)
+    theta = jnp.sqrt(z)
+    closed = jnp.cos(theta) if k % 2 == 0 else jnp.sin(theta) / theta
+    for i in range(k % 2, k, 2):
+        closed = (1.0 / factorial(i) - closed) / z
+    return jnp.where(small, _series(k, jnp.where(small, x, 0.0), _terms(k)), closed)
+
+
+@stumpff.defjvp
+def _stumpff_jvp(k, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return stumpff(k, x), 0.5 * (k * stumpff(k + 2, x) - stumpff(k + 1, x)) * dx
+
+
+def half_cot(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """(1 − (θ/2) cot(θ/2))/θ² with x = θ², that is 1/12 + x/720 + …, written without cancellation."""
+    return (0.5 * stumpff(3, x) - stumpff(4, x)) / stumpff(2, x)
+
+
+def arctan(k: int, x: Float[Array, "..."], halvings: int = 3) -> Float[Array, "..."]:
+    """a_k(x) = Σ_j (−x)^j / (2j + k), k = 1 or 3, for x ≥ 0; with x = θ²: a₁ = arctan θ/θ, a₃ = (1 − a₁)/x.
+
+    The angle is halved until the series is short for any x: with c = 2/(1 + √(1 + x)) and y = x c²/4,
+    a₁(x) = c a₁(y) and a₃(x) = (c²/4)(1 + c a₃(y)). Three times leave y < 0.04.
+    """
+    if halvings == 0:
+        series = jnp.zeros_like(x)
+        for j in reversed(range(12)):
+            series = 1.0 / (2 * j + k) - x * series
+        return series
+    c = 2.0 / (1.0 + jnp.sqrt(1.0 + x))
+    inner = arctan(k, 0.25 * x * c * c, halvings - 1)
+    return c * inner if k == 1 else 0.25 * c * c * (1.0 + c * inner)

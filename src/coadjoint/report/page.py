@@ -1,0 +1,383 @@
+"""The report on a study: what was claimed, what was found, and one self-contained page that shows it.
+
+The page needs no network: styles, scripts, pictures and data are inside it. `Scene` is a set of curves in space to
+turn and zoom, `Top` a body that moves as its attitude says.
+"""
+
+import base64
+import datetime
+import html
+import json
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib import metadata, resources
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+
+
+class Verdict(StrEnum):
+    """How a claim came out."""
+
+    HOLDS = "holds"
+    CONDITION = "holds with a condition"
+    FAILS = "does not hold"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured for one claim: in words, in numbers, over how many realisations, and the verdict."""
+
+    ours: str
+    verdict: Verdict
+    realisations: int = 1
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, the verdict on record, and what was found this time."""
+
+    name: str
+    claim: str
+    paper: str
+    expected: Verdict
+    reason: str
+    finding: Finding
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the verdict is the one on record."""
+        return self.finding.verdict == self.expected
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: number in the paper (None: beyond the paper), caption, PNG bytes for light and dark pages."""
+
+    name: str
+    number: int | None
+    caption: str
+    light: bytes
+    dark: bytes
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve of a scene."""
+
+    name: str
+    points: np.ndarray  # (n, 3)
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Curves in space along common times, to turn and zoom; `sphere` is the radius of a shaded sphere."""
+
+    title: str
+    t: np.ndarray
+    curves: Sequence[Curve]
+    sphere: float | None = None
+
+
+@dataclass(frozen=True)
+class Top:
+    """A top that moves: unit quaternions (w, x, y, z) from body to space along t, and gravity's direction in space."""
+
+    title: str
+    t: np.ndarray
+    quaternions: np.ndarray
+    gravity: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment returns: a finding for each of its claims, data to draw, scenes for the page."""
+
+    findings: Mapping[str, Finding]
+    data: Any = None
+    scenes: Sequence[Scene | Top] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment of the report."""
+
+    name: str
+    title: str
+    source: str
+    about: str
+    parameters: Mapping[str, Any]
+    claims: Sequence[Claim] = ()
+    pictures: Sequence[Picture] = ()
+    scenes: Sequence[Scene | Top] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole study. What is written into claims.json and claims.md depends on the key and the machine only."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    key: int
+    quick: bool
+    seconds: float = 0.0
+
+    @property
+    def claims(self) -> list[Claim]:
+        """All claims in order."""
+        return [claim for section in self.sections for claim in section.claims]
+
+    @property
+    def surprises(self) -> list[Claim]:
+        """The claims that came out otherwise than recorded."""
+        return [claim for claim in self.claims if not claim.as_expected]
+
+
+def versions() -> dict[str, str]:
+    """Of what computed the numbers."""
+    names = ("jax", "jaxlib", "numpy", "matplotlib")
+    own = {"coadjoint": __version__, "python": platform.python_version()}
+    return own | {name: metadata.version(name) for name in names}
+
+
+def claims_json(report: Report) -> str:
+    """The table of claims as JSON."""
+    rows = [
+        {
+            "name": c.name,
+            "experiment": section.name,
+            "claim": c.claim,
+            "paper": c.paper,
+            "ours": c.finding.ours,
+            "realisations": c.finding.realisations,
+            "numbers": plain(c.finding.numbers),
+            "verdict": str(c.finding.verdict),
+            "expected": str(c.expected),
+            "reason": c.reason,
+        }
+        for section in report.sections
+        for c in section.claims
+    ]
+    head = {"title": report.title, "key": report.key, "quick": report.quick, "versions": versions()}
+    return json.dumps({**head, "claims": rows}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def claims_markdown(report: Report) -> str:
+    """The table of claims in Markdown."""
+    size = "a quick run" if report.quick else "a full run"
+    lines = [
+        f"# {report.title}",
+        "",
+        f"{report.subtitle} The claims, measured in {size} with key {report.key}. Ours: median (least … largest).",
+        "",
+        "| claim | paper | ours | realisations | verdict | reason |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for c in report.claims:
+        verdict = f"**{c.finding.verdict}**" + ("" if c.as_expected else f" (expected: {c.expected})")
+        cells = (c.claim, c.paper, c.finding.ours, str(c.finding.realisations), verdict, c.reason)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def plain(x: Any) -> Any:
+    """Numbers and arrays as what JSON knows; infinities and NaNs as words."""
+    if isinstance(x, Mapping):
+        return {str(k): plain(v) for k, v in x.items()}
+    if isinstance(x, np.ndarray | list | tuple):
+        return [plain(v) for v in x]
+    if isinstance(x, np.generic):
+        x = x.item()
+    if isinstance(x, float) and not np.isfinite(x):
+        return str(x)
+    return x
+
+
+def page(report: Report) -> str:
+    """The whole report as one HTML page."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    facts = {
+        "key": str(report.key),
+        "run": f"{'quick' if report.quick else 'full'}, {report.seconds:.0f} s",
+        "date": now,
+        **versions(),
+    }
+    body = [
+        f"<header><h1>{_text(report.title)}</h1><p class='lead'>{_text(report.subtitle)}</p>",
+        f"<p>{_summary(report)}</p>",
+        _QUICK if report.quick else "",
+        "<button id='theme' type='button' hidden>dark</button></header>",
+        _contents(report.sections),
+        "<main><section id='claims'><h2>The claims</h2>",
+        "<p>Ours: the median over the realisations, then the least and the largest.</p>",
+        _claims_table(report.claims),
+        "</section>",
+        *(_section(s) for s in report.sections),
+        f"<section id='facts'><h2>This run</h2>{_definitions(facts)}</section></main>",
+    ]
+    return _TEMPLATE.format(
+        title=_text(report.title),
+        css=_asset("page.css"),
+        body="\n".join(body),
+        data=_script_safe(json.dumps(_scene_data(report.sections), separators=(",", ":"))),
+        js="\n".join(_asset(name) for name in ("space.js", "scene.js", "top.js", "page.js")),
+    )
+
+
+_QUICK = "<p>A quick run: sizes are smaller than the captions say; each experiment lists its own.</p>"
+
+_TEMPLATE = """<!doctype html>
+<html lang="en" data-theme="light">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>
+{css}
+</style>
+</head>
+<body>
+{body}
+<script type="application/json" id="scenes">{data}</script>
+<script>
+{js}
+</script>
+</body>
+</html>
+"""
+
+
+def _summary(report: Report) -> str:
+    counts = {v: sum(c.finding.verdict == v for c in report.claims) for v in Verdict}
+    words = ", ".join(f"{_chip(v)} {n}" for v, n in counts.items())
+    ending = "All as recorded." if not report.surprises else f"<b>{len(report.surprises)} otherwise than recorded.</b>"
+    return f"{len(report.claims)} claims: {words}. {ending}"
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    items = "".join(f"<a href='#{s.name}'>{_text(s.title)}</a>" for s in sections)
+    return f"<nav aria-label='Contents'><a href='#claims'>The claims</a>{items}<a href='#facts'>This run</a></nav>"
+
+
+def _section(s: Section) -> str:
+    scenes = "".join(_stage(scene, f"{s.name}-{i}") for i, scene in enumerate(s.scenes))
+    pictures = "".join(_picture(p) for p in s.pictures)
+    claims = _claims_table(s.claims) if s.claims else ""
+    return (
+        f"<section id='{s.name}'><h2>{_text(s.title)}</h2><p class='source'>{_text(s.source)}</p>"
+        f"{_paragraphs(s.about)}<div class='gallery'>{scenes}{pictures}</div>{claims}"
+        f"<details><summary>Parameters</summary>{_definitions(flatten(s.parameters))}</details></section>"
+    )
+
+
+def _stage(scene: Scene | Top, name: str) -> str:
+    how = "Drag to turn, wheel to zoom, double-click to go back; hover for values."
+    kind = "top" if isinstance(scene, Top) else "scene"
+    if kind == "top":
+        how = "Drag to turn, wheel to zoom. The grey line is gravity's, the coloured one the path of the axis."
+    controls = (
+        "<div class='controls'><button type='button' class='play'>pause</button>"
+        "<input type='range' min='0' value='0' aria-label='time'><output></output></div>"
+        if kind == "top"
+        else ""
+    )
+    return (
+        f"<figure class='stage' data-kind='{kind}' data-scene='{name}'>"
+        f"<canvas tabindex='0' role='img' aria-label='{_text(scene.title)}'></canvas>"
+        f"<div class='tip' hidden></div>{controls}"
+        f"<figcaption>{_text(scene.title)} <span class='how'>{how}</span></figcaption></figure>"
+    )
+
+
+def _picture(p: Picture) -> str:
+    label = "Beyond the paper." if p.number is None else f"Figure {p.number} of the paper."
+    images = "".join(
+        f"<img class='{theme}' alt='{_text(p.caption)}' src='data:image/png;base64,{base64.b64encode(data).decode()}'>"
+        for theme, data in (("light", p.light), ("dark", p.dark))
+    )
+    wide = " wide" if _width(p.dark) > 1000 else ""
+    return (
+        f"<figure class='picture{wide}' id='{p.name}'>{images}"
+        f"<figcaption><b>{label}</b> {_text(p.caption)}</figcaption></figure>"
+    )
+
+
+def _width(png: bytes) -> int:
+    """The width of a PNG in pixels, from its header."""
+    return int.from_bytes(png[16:20], "big")
+
+
+def _claims_table(claims: Iterable[Claim]) -> str:
+    head = "".join(f"<th scope='col'>{h}</th>" for h in ("claim", "paper", "ours", "n", "verdict and reason"))
+    body = "".join(map(_row, claims))
+    return f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _row(c: Claim) -> str:
+    note = "" if c.as_expected else f" <b class='surprise'>expected: {_text(c.expected)}</b>"
+    verdict = f"{_chip(c.finding.verdict)}{note}<br>{_text(c.reason)}"
+    ours = re.sub(r"(?<=\de)-(?=\d)", "\u2011", _text(c.finding.ours))  # 1e-15 stays on one line
+    cells = (_text(c.claim), _text(c.paper), ours, str(c.finding.realisations), verdict)
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _chip(verdict: Verdict) -> str:
+    return f"<span class='chip {verdict.name.lower()}'>{verdict}</span>"
+
+
+def _definitions(facts: Mapping[str, Any]) -> str:
+    return "<dl>" + "".join(f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in facts.items()) + "</dl>"
+
+
+def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested parameters as one list of `a.b.c: value`."""
+    flat: dict[str, str] = {}
+    for name, value in parameters.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
+    return flat
+
+
+def _scene_data(sections: Sequence[Section]) -> dict[str, Any]:
+    return {f"{s.name}-{i}": _encode(scene) for s in sections for i, scene in enumerate(s.scenes)}
+
+
+def _encode(scene: Scene | Top) -> dict[str, Any]:
+    if isinstance(scene, Top):
+        return {"t": _floats(scene.t), "q": _floats(scene.quaternions), "gravity": [float(x) for x in scene.gravity]}
+    curves = [{"name": c.name, "dashed": c.dashed, "points": _floats(c.points)} for c in scene.curves]
+    return {"t": _floats(scene.t), "curves": curves, "sphere": scene.sphere}
+
+
+def _floats(x: np.ndarray) -> str:
+    """Little-endian float32, in base64."""
+    return base64.b64encode(np.ascontiguousarray(x, dtype="<f4").tobytes()).decode()
+
+
+def _asset(name: str) -> str:
+    return resources.files("coadjoint").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _paragraphs(text: str) -> str:
+    return "".join(f"<p>{_text(part.strip())}</p>" for part in re.split(r"\n\s*\n", text.strip()) if part.strip())
+
+
+def _text(x: Any) -> str:
+    return html.escape(str(x), quote=True)
+
+
+def _script_safe(text: str) -> str:
+    return text.replace("</", "<\\/")

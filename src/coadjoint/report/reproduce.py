@@ -1,0 +1,413 @@
+"""The command `coadjoint reproduce`: choose experiments, run them, write figures, claims and the page.
+
+A study is a folder of `papers/`: `study.toml` names its experiments, and each of them is `NAME.toml`, the parameters
+and the claims, with `NAME.py`, two functions:
+
+    run(p, key, say) -> Outcome      # the numbers; `p` holds the parameters, `say` takes a line on progress
+    draw(p, data) -> {name: Figure}  # the figures of the outcome's data
+
+Experiments run side by side, and another process draws; nothing they compute depends on the order.
+"""
+
+import contextlib
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import tomllib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from . import plotting
+from .page import Claim, Outcome, Picture, Report, Section, Verdict, claims_json, claims_markdown, page
+
+STUDY = "luesink2024casimir"
+MANIFEST = "manifest.json"
+_UNFINISHED = ".unfinished"
+
+
+class InputError(ValueError):
+    """What the user asked for cannot be done; the message says why and what can."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: what its TOML file says, and the module with `run` and `draw`."""
+
+    name: str
+    title: str
+    source: str
+    about: str
+    figures: Sequence[Mapping[str, Any]]
+    claims: Sequence[Mapping[str, Any]]
+    parameters: Mapping[str, Any]
+    quick: Mapping[str, Any]
+    module: ModuleType
+
+    @property
+    def names(self) -> list[str]:
+        """The names it is called by: its own and those of its figures."""
+        return [self.name, *(f["name"] for f in self.figures)]
+
+    def settings(self, quick: bool) -> dict[str, Any]:
+        """The parameters, with those of a quick run in their place if asked for."""
+        return {**self.parameters, **(self.quick if quick else {})}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A paper to reproduce: title, subtitle, and experiments in the order of the page."""
+
+    title: str
+    subtitle: str
+    experiments: Sequence[Experiment]
+
+
+def papers_folder() -> Path:
+    """Where the studies are: inside an installed package, or in the clone of an editable installation."""
+    here = Path(__file__).resolve().parents[1]
+    for folder in (here / "_papers", here.parents[1] / "papers"):
+        if (folder / STUDY / "study.toml").is_file():
+            return folder
+    raise InputError(
+        "the folder papers/ was not found: neither in the installed package nor beside src/ in a clone. "
+        "Install from a clone (`pip install .`), or run `make reproduce` in one."
+    )
+
+
+def load_study(folder: Path | None = None) -> Study:
+    """Read a study and import its experiments."""
+    folder = papers_folder() / STUDY if folder is None else folder
+    study = tomllib.loads((folder / "study.toml").read_text(encoding="utf-8"))
+    package = _package(folder)
+    return Study(study["title"], study["subtitle"], [_experiment(folder, package, n) for n in study["experiments"]])
+
+
+def _package(folder: Path) -> str:
+    """Import the folder as a package under a name of its own."""
+    name = f"coadjoint_papers_{folder.name}"
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return name
+
+
+def _experiment(folder: Path, package: str, name: str) -> Experiment:
+    stem = name.replace("-", "_")
+    data = tomllib.loads((folder / f"{stem}.toml").read_text(encoding="utf-8"))
+    return Experiment(
+        name,
+        data["title"],
+        data["source"],
+        data["about"],
+        data.get("figures", []),
+        data.get("claims", []),
+        data["parameters"],
+        data.get("quick", {}),
+        importlib.import_module(f"{package}.{stem}"),
+    )
+
+
+def select(study: Study, names: Sequence[str]) -> list[Experiment]:
+    """The experiments called by these names (their own or a figure's); all of them for no names."""
+    if not names:
+        return list(study.experiments)
+    known = {name: e.name for e in study.experiments for name in e.names}
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+            raise InputError(f"no experiment or figure is called {name!r}; the nearest is {close[0]!r}. See --list.")
+    wanted = {known[name] for name in names}
+    return [e for e in study.experiments if e.name in wanted]
+
+
+def listing(study: Study) -> Table:
+    """The experiments and their figures, for --list."""
+    table = Table(title=study.title)
+    table.add_column("experiment")
+    table.add_column("figures", no_wrap=True)
+    for e in study.experiments:
+        figures = (f["name"] + (f" (Figure {f['number']})" if "number" in f else "") for f in e.figures)
+        table.add_row(f"[bold]{e.name}[/]\n{e.title}", "\n".join(figures), end_section=True)
+    return table
+
+
+def reproduce(
+    names: Sequence[str] = (),
+    *,
+    out: Path = Path("reproduction"),
+    key: int = 0,
+    quick: bool = False,
+    console: Console | None = None,
+) -> Report:
+    """Run the experiments called by `names` (all by default) and write everything into `out`."""
+    console = Console(stderr=True) if console is None else console
+    study = load_study()
+    chosen = select(study, names)
+    with output_folder(out) as folder, _Artist() as artist:
+        began = time.perf_counter()
+        (folder / "figures").mkdir()
+        outcomes = {}
+        for e, outcome in _run_all(chosen, key, quick, console):
+            outcomes[e.name] = outcome
+            artist.draw(e.name, e.settings(quick), outcome.data, folder / "figures")
+        figures = artist.figures()
+        sections = [_section(e, e.settings(quick), outcomes[e.name], figures[e.name]) for e in chosen]
+        report = Report(study.title, study.subtitle, sections, key, quick, time.perf_counter() - began)
+        (folder / "claims.json").write_text(claims_json(report), encoding="utf-8")
+        (folder / "claims.md").write_text(claims_markdown(report), encoding="utf-8")
+        (folder / "index.html").write_text(page(report), encoding="utf-8")
+    console.print(f"done after {time.perf_counter() - began:.0f} s; the page is {out / 'index.html'}")
+    return report
+
+
+def _run_all(
+    chosen: Sequence[Experiment], key: int, quick: bool, console: Console
+) -> Iterator[tuple[Experiment, Outcome]]:
+    """Every outcome when it is there; two experiments at a time, those that take longest first."""
+    waiting = sorted(chosen, key=lambda e: -e.parameters.get("minutes", 0.0))
+    workers = max(1, min(2, os.cpu_count() or 1))
+    pool = ThreadPoolExecutor(workers)
+    with _Stages(console, len(chosen)) as stages:
+        futures: dict[Future[Outcome], Experiment] = {pool.submit(_run_one, e, key, quick, stages): e for e in waiting}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _run_one(e: Experiment, key: int, quick: bool, stages: "_Stages") -> Outcome:
+    with stages.stage(e.name) as say:
+        outcome = e.module.run(SimpleNamespace(**e.settings(quick)), key, say)
+    missing = {c["name"] for c in e.claims} ^ set(outcome.findings)
+    if missing:
+        raise RuntimeError(f"{e.name}: claims and findings differ: {', '.join(sorted(missing))}.")
+    return outcome
+
+
+class _Stages:
+    """A line for each running experiment in a terminal; elsewhere a plain line when one begins and ends."""
+
+    def __init__(self, console: Console, total: int):
+        self.console, self.total, self.done = console, total, 0
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+    def __enter__(self) -> "_Stages":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.progress.stop()
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[Callable[[str], None]]:
+        """An experiment that runs; gives the function that takes its notes."""
+        began = time.perf_counter()
+        task = self.progress.add_task(name, total=None, note="")
+        if not self.console.is_terminal:
+            self.console.print(f"{name}: begins")
+        yield lambda note: self.progress.update(task, note=note)
+        self.progress.remove_task(task)
+        self.done += 1
+        self.console.print(f"[{self.done}/{self.total}] {name}: {time.perf_counter() - began:.1f} s", markup=False)
+
+
+class _Artist:
+    """A process that draws the figures while the experiments run: both are Python, and would wait for each other."""
+
+    def __enter__(self) -> "_Artist":
+        context = get_context("spawn")
+        self.ours, theirs = context.Pipe()
+        self.process = context.Process(target=_draw_all, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.ours.close()
+        self.process.terminate()
+
+    def draw(self, name: str, settings: Mapping[str, Any], data: Any, folder: Path) -> None:
+        """Ask for the figures of an experiment."""
+        if self.ours.poll():
+            self._hear()  # it speaks up before it is asked only if something went wrong
+        self._ask((name, settings, data, folder))
+
+    def figures(self) -> Mapping[str, Mapping[str, tuple[bytes, bytes]]]:
+        """What was drawn, by experiment and name: for light pages and for dark ones."""
+        self._ask(None)
+        return self._hear()
+
+    def _ask(self, request: Any) -> None:
+        with self._alive():
+            self.ours.send(request)
+
+    def _hear(self) -> Any:
+        with self._alive():
+            answer = self.ours.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @contextlib.contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, ConnectionError):
+            raise RuntimeError("the process that draws the figures ended before it was done.") from None
+
+
+def _draw_all(orders: Connection) -> None:
+    """The artist's work: to draw what it is asked for, and to hand it over at the end. Ctrl-C is not for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    modules = {e.name: e.module for e in load_study().experiments}
+    drawn = {}
+    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody waits any more
+        try:
+            for name, settings, data, folder in iter(orders.recv, None):
+                drawn[name] = _draw(modules[name].draw, SimpleNamespace(**settings), data, folder)
+            orders.send(drawn)
+        except (EOFError, BrokenPipeError):
+            raise
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            orders.send(error)
+            while orders.recv() is not None:
+                pass
+
+
+def _draw(draw: Callable, p: SimpleNamespace, data: Any, folder: Path) -> dict[str, tuple[bytes, bytes]]:
+    """Draw the figures of an experiment, twice: for light pages and print, and for dark pages."""
+    with plotting.style("light"):
+        light = {name: plotting.save(fig, folder, name)[0].read_bytes() for name, fig in draw(p, data).items()}
+    with plotting.style("dark"):
+        return {name: (light[name], plotting.png(fig)) for name, fig in draw(p, data).items()}
+
+
+def _section(
+    e: Experiment, settings: Mapping[str, Any], outcome: Outcome, figures: Mapping[str, tuple[bytes, bytes]]
+) -> Section:
+    """What the page shows of an experiment."""
+    pictures = [Picture(f["name"], f.get("number"), f["caption"], *figures[f["name"]]) for f in e.figures]
+    claims = [
+        Claim(c["name"], c["claim"], c["paper"], Verdict(c["expected"]), c["reason"], outcome.findings[c["name"]])
+        for c in e.claims
+    ]
+    shown = {k: v for k, v in settings.items() if k != "minutes"}
+    return Section(e.name, e.title, e.source, e.about, shown, claims, pictures, outcome.scenes)
+
+
+def table(report: Report) -> Table:
+    """The table of claims for the terminal."""
+    colours = {Verdict.HOLDS: "green", Verdict.CONDITION: "yellow", Verdict.FAILS: "red"}
+    rows = Table("claim", "paper", "ours", "n", "verdict", show_lines=True)
+    for c in report.claims:
+        verdict = f"[{colours[c.finding.verdict]}]{c.finding.verdict}[/]"
+        if not c.as_expected:
+            verdict += f"\n[bold]expected: {c.expected}[/]"
+        rows.add_row(c.claim, c.paper, c.finding.ours, str(c.finding.realisations), verdict)
+    return rows
+
+
+@contextlib.contextmanager
+def output_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into; what is in it takes its place in `out` at the end, and only if all went well.
+
+    `out` may be missing, empty, or an earlier reproduction as it was written. Anything else is left alone.
+    """
+    _check_ours(out)
+    made = not out.exists()
+    work = out / _UNFINISHED
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+    except OSError as error:
+        raise InputError(f"cannot write into {out}: {error.strerror}. Give another folder with --out.") from None
+    try:
+        yield work
+        _check_ours(out)
+        _take_place(work, out)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        if made:
+            with contextlib.suppress(OSError):
+                out.rmdir()
+        raise
+
+
+def _check_ours(out: Path) -> None:
+    """Raise unless `out` is missing, empty, or holds just what an earlier run wrote."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise InputError(f"{out} is not a folder. Give another one with --out; nothing was written.")
+    try:
+        present = {p.relative_to(out).as_posix(): p for p in out.rglob("*") if not p.is_dir()}
+        present = {name: p for name, p in present.items() if not name.startswith(_UNFINISHED + "/")}
+        written = _manifest(out)
+        strange = sorted(n for n, p in present.items() if n != MANIFEST and written.get(n) != _digest(p))
+        if MANIFEST in present and not written:
+            strange.insert(0, MANIFEST)
+    except PermissionError as error:
+        raise InputError(f"cannot read {error.filename}: give another folder with --out.") from None
+    if strange:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        raise InputError(
+            f"{out} holds something that `coadjoint reproduce` did not write: {strange[0]}{more}. "
+            "Give another folder with --out, or move it away; nothing was overwritten."
+        )
+
+
+def _manifest(out: Path) -> dict[str, str]:
+    try:
+        data = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        return {str(k): str(v) for k, v in data["coadjoint reproduce"].items()}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _take_place(work: Path, out: Path) -> None:
+    """Replace an earlier reproduction by the finished one, and write down what is in it."""
+    for name in _manifest(out):
+        (out / name).unlink(missing_ok=True)
+    (out / MANIFEST).unlink(missing_ok=True)
+    files = sorted(p.relative_to(work) for p in work.rglob("*") if p.is_file())
+    digests = {p.as_posix(): _digest(work / p) for p in files}
+    for p in files:
+        (out / p).parent.mkdir(exist_ok=True)
+        os.replace(work / p, out / p)
+    (out / MANIFEST).write_text(json.dumps({"coadjoint reproduce": digests}, indent=1) + "\n", encoding="utf-8")
+    shutil.rmtree(work)

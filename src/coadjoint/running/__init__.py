@@ -1,0 +1,1 @@
+"""Runs: plan, backend, loop, sink, result (docs/architecture.md)."""

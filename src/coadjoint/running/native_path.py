@@ -1,0 +1,112 @@
+"""The path for native code: increments of many members and steps, drawn by native code where the driver allows it."""
+
+import threading
+from collections.abc import Hashable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..drivers import BLOCK, Increment, Window
+from ..native.lanes import NativeLoop, native_loop
+
+_NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
+_SIDE_BY_SIDE = 8  # pairs of steps of one trajectory
+
+_shapes: dict[Hashable, Increment] = {}
+_loops: dict[Hashable, NativeLoop | None] = {}
+_making = threading.Lock()
+
+
+def shapes_of_block(window: Window) -> Increment:
+    """Shapes of the increments of a block."""
+    key = _key(window)
+    if key not in _shapes:
+        zero = jnp.zeros((), int)
+        _shapes[key] = jax.eval_shape(lambda w: w.block(zero, zero), window)
+    return _shapes[key]
+
+
+class Source:
+    """Where the increments of some members come from: the given columns of them, for native code."""
+
+    def __init__(self, window: Window, members: Int[np.ndarray, "groups width"], columns: tuple[int, ...]):
+        groups, width = members.shape
+        self.window, self.members, self.columns = window, members, columns
+        self.blocks = max(1, _NUMBERS // (BLOCK * members.size * max(len(columns), 1)))
+        self.out = np.empty((groups, self.blocks * BLOCK, len(columns), width))
+        self.side = _SIDE_BY_SIDE if members.size == 1 else 1
+        self.native = _native(window, columns, width * self.side, self.side) if columns else None
+        if self.native is not None:
+            own = np.broadcast_to(members[:, None, :], (groups, 1, width * self.side))
+            lanes = np.broadcast_to(np.arange(self.side).repeat(width), own.shape)
+            self.own = np.concatenate([own, lanes], axis=1)
+            self.uniforms = np.asarray(self.native.uniforms(jax.tree.leaves(window)))
+            self.rows = np.empty((groups, self.blocks * BLOCK // (2 * self.side), 2 * len(columns), width * self.side))
+
+    def draw(self, b: int) -> Float[np.ndarray, "groups steps columns width"]:
+        """The increments from block b on, for as many blocks as is good; the next call writes over them."""
+        if not self.columns:
+            return self.out
+        if self.native is None:
+            return np.asarray(_draw(self.window, self.members, b, self.columns, self.blocks))
+        groups, rows, _, width = self.rows.shape
+        first = b * BLOCK // (2 * self.side)
+        n, state, path = np.full(groups, first), np.empty((groups, 0, width)), np.empty((groups, rows, 0, width))
+        self.native.loop(n, first + rows, first, 1, first, state, self.uniforms, self.own, path, self.rows)
+        if self.side == 1:
+            return self.rows.reshape(self.out.shape)
+        self.out.reshape(groups, rows, self.side, -1)[:] = self.rows.swapaxes(2, 3)  # pairs stood side by side
+        return self.out
+
+
+def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
+    """Native code for pairs of steps; None if the driver has none."""
+    key = (*_key(window), columns, width, side)
+    with _making:
+        if key not in _loops:
+            _loops[key] = _make(window, columns, width, side)
+        return _loops[key]
+
+
+def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
+    leaves, treedef = jax.tree.flatten(window)
+
+    def step(shared: list, own: list, state: None, n: Array, path: None) -> tuple[None, Array, Array]:
+        member, lane = own
+        pair = jax.tree.unflatten(treedef, shared).pair(member, n * side + lane)
+        return None, jnp.stack(_columns(pair, 2, columns), axis=1), jnp.ones((), bool)
+
+    shared = [(x.shape, str(x.dtype), (None,) * x.size) for x in leaves]
+    integer = jax.ShapeDtypeStruct((), jnp.int64)
+    try:
+        return native_loop(step, shared, [integer, integer], None, None, width)
+    except NotImplementedError:
+        return None
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _draw(
+    window: Window, members: Int[Array, "groups width"], b: Array, columns: tuple[int, ...], blocks: int
+) -> Array:
+    def one(member: Array, b: Array) -> Array:
+        return jnp.stack(_columns(window.block(member, b), BLOCK, columns), axis=1)
+
+    def group(members: Array) -> Array:
+        rows = jax.vmap(jax.vmap(one, (0, None), -1), (None, 0))(members, b + jnp.arange(blocks))
+        return rows.reshape(blocks * BLOCK, len(columns), -1)
+
+    return jax.vmap(group)(members)
+
+
+def _columns(increments: Increment, steps: int, columns: tuple[int, ...]) -> list[Array]:
+    """Some of the numbers of each step."""
+    flat = jnp.concatenate([x.reshape(steps, -1) for x in jax.tree.leaves(increments)], axis=1)
+    return [flat[:, i] for i in columns]
+
+
+def _key(window: Window) -> tuple:
+    leaves, treedef = jax.tree.flatten(window)
+    return treedef, tuple((x.shape, str(x.dtype)) for x in leaves)

@@ -1,0 +1,1 @@
+"""Stores: runs on disk that survive any kill (docs/stores.md)."""

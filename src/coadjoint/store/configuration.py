@@ -1,0 +1,209 @@
+"""The configuration of a run as plain JSON: what is kept in a store, and compared when the run goes on."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..algebras.base import LieAlgebra
+from ..drivers import Brownian, Increments
+from ..numerics.functions import Constant, Function, intern
+from ..running.solving import Job, Run
+from ..systems import Noise, Salt, System
+
+_LARGEST_SHOWN = 64  # numbers of an array that are written out; of a larger one, its hash
+_VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "zarr", "xarray")
+
+
+def configuration(job: Job, steps: int | None = None) -> dict[str, Any]:
+    """All that decides the results of a run. `steps`: as it would be for a run of so many steps."""
+    run = job.run
+    steps = run.steps if steps is None else steps
+    config: dict[str, Any] = {
+        "system": _system(run.system),
+        "mu0": describe(job.mu0),
+        "t0": run.t0,
+        "t1": _end(run, steps),
+        "dt": run.dt,
+        "save_every": run.save_every,
+        "save": describe(job.save),
+        "group": job.group,
+        "driver": _driver(run, steps),
+        "integrator": describe(run.integrator),
+        "members": job.members,
+    }
+    if job.members is not None:
+        config |= {"params": describe(job.params), "reduce": describe(job.reduce), "tile": job.tile}
+    return config
+
+
+def _end(run: Run, steps: int) -> float:
+    return run.t0 + steps * run.dt
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what the results depend on."""
+
+    def of(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:  # run from a folder, not installed
+            return __import__(name).__version__
+
+    return {"python": platform.python_version(), **{name: of(name) for name in _VERSIONS}}
+
+
+def this_platform() -> dict[str, Any]:
+    """What else the last bit depends on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": cores,
+        "backend": jax.default_backend(),
+        "device": jax.devices()[0].device_kind,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(names, platform.processor())
+    except OSError:
+        return platform.processor()
+
+
+def describe(x: Any) -> Any:
+    """Anything that a run is made of, as JSON: values where they are short, fingerprints where they are not."""
+    if x is None or isinstance(x, (bool, int, str)):
+        return x
+    if isinstance(x, float):
+        return x if np.isfinite(x) else str(x)
+    if isinstance(x, (np.ndarray, np.generic, jax.Array)):
+        return _array(np.asarray(x))
+    if isinstance(x, Constant):
+        return describe(x.value)
+    if isinstance(x, Function):
+        return f"sha256:{x.fingerprint}"
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        fields = {f.name.lstrip("_"): describe(getattr(x, f.name)) for f in dataclasses.fields(x)}
+        return {"type": _type_name(x), **fields, **_code(x)}
+    if isinstance(x, tuple) and hasattr(x, "_asdict"):
+        return describe(x._asdict())  # type: ignore[attr-defined]
+    if isinstance(x, dict):
+        return {str(k): describe(v) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [describe(v) for v in x]
+    return _type_name(x)
+
+
+def _type_name(x: Any) -> str:
+    """The name of a class; with its module, unless it is one of ours."""
+    kind = x if isinstance(x, type) or not hasattr(x, "__class__") else type(x)
+    return kind.__name__ if kind.__module__.startswith("coadjoint.") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _array(x: np.ndarray) -> Any:
+    if x.size <= _LARGEST_SHOWN and x.dtype.kind in "fiub" and np.all(np.isfinite(x)):
+        return x.tolist()
+    return {"shape": list(x.shape), "dtype": str(x.dtype), "sha256": hashlib.sha256(x.tobytes()).hexdigest()}
+
+
+def _code(x: Any) -> dict[str, str]:
+    """The fingerprint of what a class of the user's own computes."""
+    if isinstance(x, LieAlgebra) and not type(x).__module__.startswith("coadjoint."):
+        element = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return {"bracket": describe(intern(x.bracket, element, element))}
+    return {}
+
+
+def _system(system: System) -> dict[str, Any]:
+    return {
+        "algebra": describe(system.algebra),
+        "side": system.side,
+        "hamiltonian": describe(system.h),
+        "gradient": describe(system.grad_h),
+        "noise": [_noise(system, n) for n in system.noises],
+        "params": describe(system.params),
+    }
+
+
+def _noise(system: System, noise: Noise) -> Any:
+    described = describe(noise)
+    described.pop("algebra", None)
+    if isinstance(noise, Salt):
+        return described
+    shapes = (
+        jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype),
+        jax.ShapeDtypeStruct((noise.size,), np.dtype("float64")),
+        jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), system.params),
+    )
+    return described | {"apply": describe(intern(noise.apply, *shapes))}
+
+
+def _driver(run: Run, steps: int) -> Any:
+    """A path of given increments is described up to a step, so that a longer one can begin alike."""
+    driver = run.driver
+    if run.system.n_noise == 0:
+        return None
+    if isinstance(driver, Brownian):
+        key = (int(driver.key.a) << 32) | int(driver.key.b)
+        return {"type": "Brownian", "key": key, "grid": driver.grid, "depth": driver.depth}
+    if isinstance(driver, Increments):
+        given = {"dS": driver.dS, "Z": driver.Z, "areas": driver.areas}
+        return {
+            "type": "Increments",
+            **{k: None if x is None else _array(np.asarray(x[:steps])) for k, x in given.items()},
+        }
+    return describe(eqx.filter(driver, eqx.is_array_like)) | {"type": _type_name(driver)}
+
+
+def flat(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of nested tables by their dotted names; lists of plain values stay whole."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from flat(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(tree, list) and any(isinstance(v, dict) for v in tree):
+        for i, value in enumerate(tree):
+            yield from flat(value, f"{name}[{i}]")
+    else:
+        yield name, tree
+
+
+def differences(stored: dict, given: dict) -> list[str]:
+    """What differs between two configurations but for t1, which may grow; a sentence for each field."""
+    old, new = dict(flat(stored)), dict(flat(given))
+    return [
+        f"{name}: the store has {_shown(old.get(name, _ABSENT))}, this run has {_shown(new.get(name, _ABSENT))}"
+        for name in dict.fromkeys([*old, *new])
+        if name != "t1" and old.get(name, _ABSENT) != new.get(name, _ABSENT)
+    ]
+
+
+def digest(config: dict) -> str:
+    """A hash of a configuration, but for t1."""
+    rest = {k: v for k, v in config.items() if k != "t1"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+_ABSENT = object()
+
+
+def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value.startswith("sha256:"):
+        return f"one with fingerprint {value[7:15]}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

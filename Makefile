@@ -5,16 +5,24 @@ BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 READY  := .venv/.installed
 
-.PHONY: help test verify reproduce bench docs lint format lock clean
+.PHONY: help test test-newest verify reproduce bench docs lint format lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 
 test: $(READY) ## run the tests
 	$(BIN)/pytest $(PARALLEL)
+
+# The other end of what is supported: the newest Python on the machine, the newest releases of everything. What depends
+# on them: laws, native code (which must be taken), stores, the pages.
+NEWEST := tests/laws tests/native $(wildcard $(patsubst %,tests/unit/test_%.py,\
+	backends combinations dependencies doubledouble kill lanes* native* old_stores readme store))
+
+test-newest: $(READY) ## run the tests of what depends on versions, with the newest of everything
+	.ci/newest $(PARALLEL) $(NEWEST)
 
 verify: $(READY) ## run the long studies: orders, drifts, ensembles
 	$(BIN)/pytest -m slow $(PARALLEL)
@@ -49,7 +57,7 @@ lock: ## resolve requirements.lock anew (needs Python 3.11)
 	rm -rf .lock
 
 clean: ## remove the environment, caches and build products
-	rm -rf .venv .venv-bench .lock .hypothesis .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-bench .venv-newest .lock .hypothesis .pytest_cache .ruff_cache build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml | $(BIN)/pip

@@ -1,4 +1,7 @@
+import hashlib
 import os
+import shutil
+from pathlib import Path
 
 import jax
 import pytest
@@ -8,6 +11,26 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 settings.register_profile("coadjoint", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("coadjoint")
+
+LARGEST_CACHE = 2**30  # bytes of compiled programs that are kept
+
+
+def pytest_configure(config):
+    """Programs that XLA has compiled are kept, for the other processes of this run and for the next one.
+
+    A program serves the processor that it was compiled on, so that a folder on a shared disk has one part for each.
+    Subprocesses that tests start compile their own: some of them are killed while they write.
+    """
+    if not hasattr(config, "cache"):  # switched off
+        return
+    processor = Path("/proc/cpuinfo")
+    about = processor.read_text().split("\n\n")[0] if processor.exists() else ""
+    lines = [line for line in about.splitlines() if line.startswith(("model name", "flags", "Features"))]
+    folder = config.cache.mkdir(f"xla-{jax.__version__}-{hashlib.sha256(repr(lines).encode()).hexdigest()[:12]}")
+    if "PYTEST_XDIST_WORKER" not in os.environ and sum(p.stat().st_size for p in folder.iterdir()) > LARGEST_CACHE:
+        shutil.rmtree(folder)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 @pytest.fixture(autouse=True, scope="module")

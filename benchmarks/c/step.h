@@ -1,9 +1,12 @@
 /* One TMK step of the stochastic heavy top, for T = double or a vector of doubles (one trajectory a lane).
  *
- *   sigma = (I^-1 m dt + alpha dW, -chi dt),  m = (pi + pi')/2,  (pi', gamma') = flow(sigma, (pi, gamma)),
+ *   sigma = (w, v),  w = I^-1 (pi + pi') dt/2 + alpha dW,  v = -chi dt,  (pi', gamma') = flow(sigma, (pi, gamma)),
+ *   gamma' = R gamma,  pi' = R (pi + gamma x y),  y = v + c2 w x v + c3 w x (w x v),  R = exp(-w^).
  *
- * solved by the chord method with the 3x3 Jacobian frozen at the start of the step. The translation part of sigma is
- * known, so the unknown is the rotation part w alone. Written for this one system, as fast as we know how.
+ * The translation part v of sigma is known, so the unknown is the rotation part w alone. It is found by the chord
+ * method, with the 3x3 Jacobian frozen at the start of the step, from an explicit step of second order, which need not
+ * wait for the inverse. A w whose correction is below the tolerance is the step's: its flow is already there, and gamma
+ * is moved only then. Written for this one system, as fast as we know how.
  */
 
 static inline T NAME(dot)(const T a[3], const T b[3]) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
@@ -14,66 +17,55 @@ static inline void NAME(cross)(const T a[3], const T b[3], T c[3]) {
   c[2] = a[0] * b[1] - a[1] * b[0];
 }
 
-/* Stumpff functions c1..c4 of x = |w|^2 < 2, by their series. */
-static inline void NAME(stumpff)(T x, T c[5]) {
-  static const double fa[8] = {1. / 6, 1. / 120, 1. / 5040, 1. / 362880, 1. / 39916800, 1. / 6227020800., 1. / 1307674368000., 1. / 355687428096000.};
-  static const double fb[8] = {1. / 24, 1. / 720, 1. / 40320, 1. / 3628800, 1. / 479001600, 1. / 87178291200., 1. / 20922789888000., 1. / 6402373705728000.};
-  T a = ONE(fa[TERMS - 1]), b = ONE(fb[TERMS - 1]);
-  for (int k = TERMS - 2; k >= 0; k--) {
-    a = fa[k] - x * a;
-    b = fb[k] - x * b;
+/* Stumpff functions c1, c2, c3 of x = |w|^2: five terms of their series below 0.02, ten up to 2. */
+static inline void NAME(stumpff)(T x, T c[4]) {
+  T xx = x * x, a = ONE(1. / 39916800), b = ONE(1. / 3628800);
+  if (__builtin_expect(!ALL(x < 0.02), 0)) {
+    a -= x * (1. / 6227020800. - x * (1. / 1307674368000. - x * (1. / 355687428096000. - x * (1. / 121645100408832000.))));
+    b -= x * (1. / 479001600 - x * (1. / 87178291200. - x * (1. / 20922789888000. - x * (1. / 6402373705728000.))));
   }
-  c[3] = a;
-  c[4] = b;
-  c[1] = 1.0 - x * a;
-  c[2] = 0.5 - x * b;
+  c[3] = (1. / 6 - x * (1. / 120)) + xx * ((1. / 5040 - x * (1. / 362880)) + xx * a);
+  c[2] = (1. / 2 - x * (1. / 24)) + xx * ((1. / 720 - x * (1. / 40320)) + xx * b);
+  c[1] = 1.0 - x * c[3];
 }
 
-/* (pi, gamma) moved by exp(ad*_(w, v)). */
-static inline void NAME(flow)(const T w[3], const T v[3], const T p[3], const T g[3], T p1[3], T g1[3]) {
-  T c[5], gw[3], gww[3], pw[3], pww[3], gv[3], gvw[3], gwv[3];
-  NAME(stumpff)(NAME(dot)(w, w), c);
-  T da = 0.5 * (c[3] - c[2]), db = c[4] - 0.5 * c[3], dx = 2.0 * NAME(dot)(w, v);
-  NAME(cross)(g, w, gw);
-  NAME(cross)(gw, w, gww);
-  NAME(cross)(p, w, pw);
-  NAME(cross)(pw, w, pww);
-  NAME(cross)(g, v, gv);
-  NAME(cross)(gv, w, gvw);
-  NAME(cross)(gw, v, gwv);
-  for (int i = 0; i < 3; i++) {
-    g1[i] = g[i] + c[1] * gw[i] + c[2] * gww[i];
-    p1[i] = p[i] + c[1] * (pw[i] + gv[i]) + c[2] * (pww[i] + gvw[i] + gwv[i]) + dx * (da * gw[i] + db * gww[i]);
-  }
+/* R u = u - c1 w x u + c2 w x (w x u). */
+static inline void NAME(turn)(const T w[3], const T c[4], const T u[3], T out[3]) {
+  T once[3], twice[3];
+  NAME(cross)(w, u, once);
+  NAME(cross)(w, once, twice);
+  for (int i = 0; i < 3; i++) out[i] = u[i] - c[1] * once[i] + c[2] * twice[i];
 }
 
 static inline void NAME(step)(T p[3], T g[3], T dW, double dt) {
-  /* Df(0) = I - (dt/2) I^-1 d(pi')/dw, d(pi')/dw e = p x e. */
-  T J[3][3], A[3][3];
   const double k[3] = {0.5 * dt / INERTIA[0], 0.5 * dt / INERTIA[1], 0.5 * dt / INERTIA[2]};
-  J[0][0] = J[1][1] = J[2][2] = ONE(1.0);
-  J[0][1] = k[0] * p[2], J[0][2] = -k[0] * p[1];
-  J[1][0] = -k[1] * p[2], J[1][2] = k[1] * p[0];
-  J[2][0] = k[2] * p[1], J[2][1] = -k[2] * p[0];
+  const T v[3] = {ONE(-CHI[0] * dt), ONE(-CHI[1] * dt), ONE(-CHI[2] * dt)};
+  T known[3], w[3], once[3], twice[3], y[3], u[3], p1[3], c[4], f[3], d[3];
+  for (int i = 0; i < 3; i++) known[i] = k[i] * p[i] + ALPHA[i] * dW, w[i] = known[i] + k[i] * p[i];
+  NAME(cross)(g, v, u);
+  NAME(cross)(p, w, once);
+  for (int i = 0; i < 3; i++) w[i] += k[i] * (once[i] + u[i]);
+  /* The inverse of Df(0) = I - diag(k) p^, by cofactors. */
+  T a01 = k[0] * p[2], a02 = -k[0] * p[1], a10 = -k[1] * p[2], a12 = k[1] * p[0], a20 = k[2] * p[1], a21 = -k[2] * p[0];
+  T A[3][3] = {{1.0 - a12 * a21, a02 * a21 - a01, a01 * a12 - a02},
+               {a12 * a20 - a10, 1.0 - a02 * a20, a02 * a10 - a12},
+               {a10 * a21 - a20, a01 * a20 - a21, 1.0 - a01 * a10}};
+  T inverse = 1.0 / (A[0][0] + a01 * A[1][0] + a02 * A[2][0]);
   for (int i = 0; i < 3; i++)
-    for (int j = 0; j < 3; j++) {
-      int a = (i + 1) % 3, b = (i + 2) % 3, c = (j + 1) % 3, d = (j + 2) % 3;
-      A[j][i] = J[a][c] * J[b][d] - J[a][d] * J[b][c];
-    }
-  T inv = 1.0 / (J[0][0] * A[0][0] + J[0][1] * A[1][0] + J[0][2] * A[2][0]);
-  T v[3] = {ONE(-CHI[0] * dt), ONE(-CHI[1] * dt), ONE(-CHI[2] * dt)};
-  T w[3], p1[3], g1[3], f[3], d[3];
-  /* First chord step from w = 0 (the flow is then the translation alone: pi' = pi + gamma x v). */
-  NAME(cross)(g, v, p1);
-  for (int i = 0; i < 3; i++) f[i] = (2.0 * p[i] + p1[i]) * k[i] + ALPHA[i] * dW;
-  for (int i = 0; i < 3; i++) w[i] = inv * (A[i][0] * f[0] + A[i][1] * f[1] + A[i][2] * f[2]);
+    for (int j = 0; j < 3; j++) A[i][j] *= inverse;
   for (int iteration = 0; iteration < 20; iteration++) {
-    NAME(flow)(w, v, p, g, p1, g1);
-    for (int i = 0; i < 3; i++) f[i] = (p[i] + p1[i]) * k[i] + ALPHA[i] * dW - w[i];
-    for (int i = 0; i < 3; i++) d[i] = inv * (A[i][0] * f[0] + A[i][1] * f[1] + A[i][2] * f[2]);
+    NAME(stumpff)(NAME(dot)(w, w), c);
+    NAME(cross)(w, v, once);
+    NAME(cross)(w, once, twice);
+    for (int i = 0; i < 3; i++) y[i] = v[i] + c[2] * once[i] + c[3] * twice[i];
+    NAME(cross)(g, y, u);
+    for (int i = 0; i < 3; i++) u[i] += p[i];
+    NAME(turn)(w, c, u, p1);
+    for (int i = 0; i < 3; i++) f[i] = known[i] + k[i] * p1[i] - w[i];
+    for (int i = 0; i < 3; i++) d[i] = A[i][0] * f[0] + A[i][1] * f[1] + A[i][2] * f[2];
+    if (ALL(NAME(dot)(d, d) <= TOLERANCE * TOLERANCE)) break;
     for (int i = 0; i < 3; i++) w[i] += d[i];
-    if (DONE(NAME(dot)(d, d) <= 1e-26 * NAME(dot)(w, w))) break;
   }
-  NAME(flow)(w, v, p, g, p1, g1);
-  for (int i = 0; i < 3; i++) p[i] = p1[i], g[i] = g1[i];
+  NAME(turn)(w, c, g, g);
+  for (int i = 0; i < 3; i++) p[i] = p1[i];
 }

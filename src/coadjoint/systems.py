@@ -1,6 +1,6 @@
 """Stochastic Lie–Poisson systems: an algebra, a Hamiltonian, noise, a side."""
 
-import abc
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,90 +11,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .algebras.base import Element, LieAlgebra, State
+from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, UnplacedSalt
+from .noises import salt as salt
 from .numerics import checks
 from .numerics.functions import Constant, Function, intern
 
 _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
-
-
-class Noise(eqx.Module):
-    """Noise Hamiltonians h_1 … h_M taken together.
-
-    A subclass gives `size` = M and `apply(mu, dS)` = Σ_i ∂h_i/∂μ(μ) dS^i, which need never form the fields one by one.
-    `additive` says that ∂h_i does not depend on μ (SALT).
-    """
-
-    size: eqx.AbstractVar[int]
-    additive: eqx.AbstractVar[bool]
-
-    @abc.abstractmethod
-    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
-        """Σ_i ∂h_i/∂μ(μ) dS^i."""
-
-
-class Salt(Noise):
-    """Stochastic advection by Lie transport: h_i(μ) = <μ, β_i>, so ∂h_i = β_i (Holm 2015)."""
-
-    beta: Array  # (M, *algebra.shape)
-    additive: bool = eqx.field(default=True, static=True, init=False)
-
-    def __init__(self, beta: Array):
-        self.beta = beta
-
-    @property
-    def size(self) -> int:
-        """The number of fields."""
-        return self.beta.shape[0]
-
-    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
-        """Σ_i β_i dS^i."""
-        return jnp.tensordot(dS, self.beta, axes=1)
-
-
-class _HamiltonianNoise(Noise):
-    """One noise Hamiltonian, any function of the state."""
-
-    algebra: Constant = eqx.field(static=True)
-    h: Function
-    takes_params: bool = eqx.field(static=True)
-    size: int = eqx.field(default=1, static=True, init=False)
-    additive: bool = eqx.field(default=False, static=True, init=False)
-
-    def apply(self, mu: State, dS: Float[Array, "1"], params: PyTree = None) -> Element:
-        """∂h_1/∂μ(μ) dS¹."""
-        args = (params,) if self.takes_params else ()
-        return self.algebra.value.gradient(lambda m: self.h(m, *args), mu) * dS[0]
-
-
-class _ObjectNoise(Noise):
-    """A user's object with `size` and `apply(mu, dS)`, traced."""
-
-    size: int = eqx.field(static=True)
-    field: Function
-    additive: bool = eqx.field(static=True)
-
-    def __init__(self, size: int, field: Function, additive: bool):
-        self.size, self.field, self.additive = size, field, additive
-
-    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
-        """Σ_i ∂h_i/∂μ(μ) dS^i."""
-        return self.field(mu, dS)
-
-
-def salt(beta: Any) -> Salt:
-    """SALT noise: `beta` is one element of the algebra, or a stack of M of them along a new first axis.
-
-    Whether it is one or a stack is settled by the system, which knows the shape of an element.
-    """
-    try:
-        array = jnp.asarray(beta)
-    except (TypeError, ValueError):
-        raise TypeError(f"beta must be an array of numbers, not {beta!r}.") from None
-    if not jnp.issubdtype(array.dtype, jnp.number):
-        raise TypeError(f"beta must be an array of numbers, not of type {array.dtype}.")
-    if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
-        raise ValueError("beta must be finite: it has a NaN or an infinity.")
-    return Salt(array)
 
 
 class System(eqx.Module):
@@ -104,7 +26,8 @@ class System(eqx.Module):
 
     - `hamiltonian`: any JAX function h(mu), or h(mu, params) when `params` is given; or a list of such functions, whose
       sum it is (splitting methods take the parts one by one).
-    - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`.
+    - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`,
+      or `apply(mu, dS, params)`.
     - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
     """  # fmt: skip
 
@@ -144,6 +67,13 @@ class System(eqx.Module):
         noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
         self.noises = tuple(self._make_noise(n) for n in noises)
 
+    def __repr__(self) -> str:
+        """One line."""
+        noise = {0: "no noise", 1: "1 noise"}.get(self.n_noise, f"{self.n_noise} noises")
+        params = "" if self.params is None else ", with params"
+        algebra = f"{type(self.algebra).__name__} of dimension {self.algebra.dim}, {self.algebra.casimir_words}"
+        return f"System: {algebra}; {self.side}-invariant, {noise}{params}"
+
     @property
     def algebra(self) -> LieAlgebra:
         """The Lie algebra."""
@@ -170,6 +100,8 @@ class System(eqx.Module):
         M = self.n_noise
         if M <= 1 or not self.additive:
             return self.additive
+        if any(isinstance(n, SaltOfParams) for n in self.noises):
+            return False  # other params may be given
         if M > _MOST_COMMUTING or checks.is_traced(self.noises):
             return False
         with jax.ensure_compile_time_eval():
@@ -273,37 +205,68 @@ class System(eqx.Module):
     def _make_noise(self, noise: Any) -> Noise:
         if isinstance(noise, Salt):
             return self._place_salt(noise)
+        if isinstance(noise, UnplacedSalt):
+            return self._place_salt_of_params(noise)
         if isinstance(noise, Noise):
             return noise
         if hasattr(noise, "size") and hasattr(noise, "apply"):
-            size = checks.count("noise.size", noise.size)
-            state = jax.ShapeDtypeStruct(self.algebra.shape, self.algebra.dtype)
-            increments = jax.ShapeDtypeStruct((size,), jnp.float64)
-            field = intern(noise.apply, state, increments)
-            out = jax.eval_shape(field, state, increments)
-            if getattr(out, "shape", None) != self.algebra.shape:
-                got = getattr(out, "shape", type(out).__name__)
-                raise ValueError(f"noise.apply(mu, dS) must return shape {self.algebra.shape}, not {got}.")
-            return _ObjectNoise(size, field, bool(getattr(noise, "additive", False)))
+            return self._trace_object(noise)
         if callable(noise):
-            return _HamiltonianNoise(self._algebra, self._trace("noise", noise), self.params is not None)
+            return HamiltonianNoise(self._algebra, self._trace("noise", noise), self.params is not None)
         raise TypeError(
             "noise must hold salt(beta), functions of the state, or objects with `size` and `apply(mu, dS)`, "
             f"not {_describe(noise)}."
         )
 
-    def _place_salt(self, noise: Salt) -> Salt:
-        shape, beta = self.algebra.shape, noise.beta
-        if beta.shape == shape:
-            beta = beta[None]
-        if beta.shape[1:] != shape or beta.shape[0] == 0:
+    def _trace_object(self, noise: Any) -> ObjectNoise:
+        size = checks.count("noise.size", noise.size)
+        state, *params = self._arg_shapes
+        takes_params = bool(params) and _takes_three(noise.apply)
+        shapes = state, jax.ShapeDtypeStruct((size,), jnp.float64), *(params if takes_params else ())
+        field = intern(noise.apply, *shapes)
+        out = jax.eval_shape(field, *shapes)
+        if getattr(out, "shape", None) != self.algebra.shape:
+            got = getattr(out, "shape", type(out).__name__)
+            raise ValueError(f"noise.apply(mu, dS) must return shape {self.algebra.shape}, not {got}.")
+        additive = bool(getattr(noise, "additive", False))
+        return ObjectNoise(size=size, field=field, additive=additive, takes_params=takes_params)
+
+    def _stack(self, beta: Array) -> Array:
+        """One field, or a stack of them, as a stack of the algebra's type."""
+        shape = self.algebra.shape
+        stack = beta[None] if beta.shape == shape else beta
+        if stack.shape[1:] != shape or stack.shape[0] == 0:
             raise ValueError(
                 f"noise: salt(beta) needs beta of shape {shape}, or a stack of shape "
-                f"(M, {', '.join(map(str, shape))}), not {noise.beta.shape}."
+                f"(M, {', '.join(map(str, shape))}), not {beta.shape}."
             )
-        if jnp.iscomplexobj(beta) and self.algebra.dtype == jnp.float64:
+        if jnp.iscomplexobj(stack) and self.algebra.dtype == jnp.float64:
             raise TypeError("noise: salt(beta) needs a real beta on a real algebra, not a complex one.")
-        return Salt(beta.astype(self.algebra.dtype))
+        return stack.astype(self.algebra.dtype)
+
+    def _place_salt(self, noise: Salt) -> Salt:
+        return Salt(self._stack(noise.beta))
+
+    def _place_salt_of_params(self, noise: UnplacedSalt) -> SaltOfParams:
+        if self.params is None:
+            raise ValueError(
+                "noise: salt(...) has a function of params, but the system has none: give System(..., params=...)."
+            )
+
+        def fields(params: PyTree) -> Array:
+            beta = self._stack(jnp.asarray(noise.beta(params)))
+            if noise.scale is None:
+                return beta
+            scale = jnp.asarray(noise.scale(params))
+            if scale.shape not in ((), beta.shape[:1]):
+                raise ValueError(
+                    f"noise: scale(params) must be one number, or {len(beta)}, one for each field, not of shape "
+                    f"{scale.shape}."
+                )
+            return beta * scale.reshape(-1, *(1,) * (beta.ndim - 1))
+
+        function = intern(fields, self._arg_shapes[1])
+        return SaltOfParams(jax.eval_shape(function, self._arg_shapes[1]).shape[0], function)
 
 
 @eqx.filter_jit
@@ -352,6 +315,8 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
             if wrong is not None:
                 raise ValueError(f"{name} is not a state of {type(algebra).__name__}: {wrong}")
     states = jnp.asarray(array, algebra.dtype)
+    if type(algebra).element is LieAlgebra.element:
+        return states
 
     def nearest(x: Array) -> Array:
         return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
@@ -380,6 +345,15 @@ def fit_params(old: PyTree, new: PyTree) -> PyTree:
         return jnp.asarray(b, a.dtype)
 
     return jax.tree_util.tree_map_with_path(fit, old, new)
+
+
+def _takes_three(apply: Callable) -> bool:
+    """Whether a function takes a third argument: apply(mu, dS, params)."""
+    try:
+        inspect.signature(apply).bind(None, None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def _as_array(x: Any) -> Array:

@@ -218,8 +218,8 @@ def test_sigma_moves_by_dexpinv_of_minus_s_sigma():
 class _Spy(eqx.Module):
     """Stands in for TMK's solver, and hands out what it was given to solve."""
 
-    def __call__(self, system, f, jacobian0):
-        return f, jacobian0
+    def __call__(self, system, f, start):
+        return f, start
 
 
 @sides
@@ -235,10 +235,12 @@ def test_tmk_freezes_the_jacobian_at_zero(side, s):
 
     @jax.jit
     def jacobians(mu):
-        f, jacobian0 = tmk.sigma(system, mu, 0.0, dt, Increment(dS, jnp.inf))
-        return jacobian0(), jax.jacfwd(f)(jnp.zeros(6), 1.0)
+        f, start = tmk.sigma(system, mu, 0.0, dt, Increment(dS, jnp.inf))
+        return start(), jax.jacfwd(lambda x: f(x, 1.0)[0])(jnp.zeros(6)), f(jnp.zeros(6), 1.0)
 
-    frozen, true = jacobians(mu)
+    (first, frozen), true, (residual, change) = jacobians(mu)
+    same(first, residual)
+    same(change, jnp.zeros(6))
     J = np.asarray(SE3.poisson(mu))
     formula = np.eye(6) + s * (dt / 2) * np.asarray(jax.hessian(h)(mu)) @ J + s * (dS[0] / 2) * (B + B.T) @ J
     same(frozen, formula)
@@ -254,10 +256,42 @@ def test_tmk_solves_its_equation(side, s):
 
     @jax.jit
     def step(mu):
-        sigma, info = cj.TMK(fallbacks=False).sigma(system, mu, 0.0, 0.1, dS)
+        sigma, info, _ = cj.TMK(fallbacks=False).sigma(system, mu, 0.0, 0.1, dS)
         return sigma, info, system.zeta(0.5 * (mu + SO3.flow(s * sigma, mu)), 0.1, dS.S)
 
     sigma, info, zeta = step(mu)
     assert info.converged
     same(sigma, zeta)
     assert np.linalg.norm(sigma) > 0.1
+
+
+REUSES = [(cj.TMK, 1e-14, "left"), (cj.TMK, 1e-4, "right"), (cj.DiscreteGradient, 1e-14, "right")]
+
+
+@pytest.mark.parametrize(("method", "tol", "side"), REUSES)
+def test_the_step_is_the_flow_of_its_sigma(method, tol, side):
+    """What the equation knew of the end of the step is flow(sσ, μ) to round-off, whatever the tolerance; g is too."""
+    system = cj.System(SE3, lambda m: 0.5 * m @ (m / jnp.arange(1.0, 7.0)), [cj.salt(np.ones(6))], side=side)
+    integrator = method(tol=tol, drift_free=False, fallbacks=False)
+    mu, tangent = jnp.asarray(rng.standard_normal((2, 6)))
+    dS = Increment(jnp.array([0.2]), jnp.inf)
+
+    def by_sigma(mu):
+        sigma, *_ = integrator.sigma(system, mu, 0.0, 0.1, dS)
+        return SE3.flow(system.sign * sigma, mu)
+
+    def by_step(mu):
+        carry = integrator.init_group(system, mu, integrator.init(system, mu))
+        moved, end, _ = integrator.step(system, mu, 0.0, 0.1, dS, carry)
+        return moved, end.g
+
+    @jax.jit
+    def both(mu):
+        return jax.jvp(by_step, (mu,), (tangent,), has_aux=True), jax.jvp(by_sigma, (mu,), (tangent,))
+
+    (moved, rate, g), (there, expected) = both(mu)
+    np.testing.assert_allclose(moved, there, rtol=0, atol=4e-15)
+    np.testing.assert_allclose(rate, expected, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(SE3.casimirs(moved), SE3.casimirs(mu), rtol=0, atol=1e-14)
+    g = g if system.sign == 1 else SE3.group_inverse(g)
+    np.testing.assert_allclose(SE3.coadjoint(g, mu), there, rtol=0, atol=1e-14)

@@ -196,6 +196,15 @@ def test_a_scale_does_not_underflow_before_its_casimir():
     np.testing.assert_allclose(cj.SE3().casimir_scales(jnp.asarray(mu)), [5e-201, 1.0], rtol=1e-14)
 
 
+@compiled
+def settled(a, s, m):
+    """`change`, and where `settle` goes by it."""
+    sigma, mu = a.algebra.element(s), a.algebra.element(m)
+    change = a.algebra.change(sigma, mu)
+    moved, _ = a.algebra.settle(sigma, mu, change, a.algebra.anchor(mu))
+    return a.algebra.coordinates(change), a.algebra.coordinates(moved)
+
+
 @every_algebra
 @given(data=st.data())
 @few
@@ -212,6 +221,9 @@ def test_flow(name, data):
     close("flow = series", moved, truth, grown * norm(m))
     close("derived flow = series", derived, truth, grown * norm(m))
     close("transport = series", cured, truth, grown * norm(m))
+    change, by_change = settled(name, s, m)
+    close("change = flow − μ", change, truth - m, grown * norm(m))
+    close("settle = series", by_change, truth, grown * norm(m))
     back, _ = flow(name, -s, moved, zero, zero)
     close("flow(−σ, flow(σ, μ)) = μ", back, m, grown * shrunk * norm(m))
     in_two, _ = flow(name, t * s, flow(name, (1 - t) * s, m, zero, zero)[0], zero, zero)

@@ -241,7 +241,7 @@ def test_findings_must_answer_the_claims(study):
 
             return contextlib.nullcontext(print)
 
-    silent = rp.Experiment(**{**vars(e), "module": Silent})
+    silent = rp.PaperExperiment(**{**vars(e), "module": Silent})
     with pytest.raises(RuntimeError, match="another"):
         rp._run_one(silent, 0, True, Stages())
 

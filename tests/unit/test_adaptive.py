@@ -6,15 +6,16 @@ import pytest
 import coadjoint as cj
 
 TOP, MU0 = cj.models.heavy_top(alpha=0.5 * np.eye(3))
-QUIET, _ = cj.models.heavy_top(alpha=None)
+QUIET, PI0 = cj.models.rigid_body(alpha=None)
+BODY, _ = cj.models.rigid_body(alpha=0.5 * np.eye(3))
 
 
 def test_without_noise():
     """Local errors within the tolerance, with more steps for a smaller one; quadratic energy kept, as TMK keeps it."""
-    exact = cj.solve(QUIET, MU0, t1=2.0, dt=1e-3, save_every=2000).mu[-1]
+    exact = cj.solve(QUIET, PI0, t1=2.0, dt=1e-3, save_every=2000).mu[-1]
     errors, substeps = [], []
     for tol in (1e-3, 1e-5):
-        sol = cj.solve(QUIET, MU0, t1=2.0, dt=0.5, integrator=cj.Adaptive(cj.TMK(), tol=tol))
+        sol = cj.solve(QUIET, PI0, t1=2.0, dt=0.5, integrator=cj.Adaptive(cj.TMK(), tol=tol))
         errors.append(np.abs(sol.mu[-1] - exact).max())
         substeps.append(sol.stats.substeps)
         assert sol.stats.unsolved == 0 and sol.casimir_errors().max() <= 2e-15
@@ -42,13 +43,13 @@ def test_follows_the_path():
 def test_finest_grid_is_the_fixed_run():
     """A tolerance nobody can meet: the states of a run with steps of dt/2^halvings, and it is reported."""
     path = cj.Brownian(3, grid=0.25, depth=2)
-    fixed = cj.solve(TOP, MU0, t1=0.5, dt=0.0625, driver=path, integrator=cj.TMKLevy(), save_every=4)
+    fixed = cj.solve(BODY, PI0, t1=0.5, dt=0.0625, driver=path, integrator=cj.TMKLevy(), save_every=4)
     method = cj.Adaptive(cj.TMKLevy(), tol=1e-15, halvings=2)
-    sol = cj.solve(TOP, MU0, t1=0.5, dt=0.25, driver=path, integrator=method, throw=False)
+    sol = cj.solve(BODY, PI0, t1=0.5, dt=0.25, driver=path, integrator=method, throw=False)
     np.testing.assert_allclose(sol.mu, fixed.mu, atol=1e-13)
     assert sol.stats.substeps == 4 and sol.stats.unsolved == 2
     with pytest.raises(cj.UnsolvedStepError):
-        cj.solve(TOP, MU0, t1=0.5, dt=0.25, driver=path, integrator=method)
+        cj.solve(BODY, PI0, t1=0.5, dt=0.25, driver=path, integrator=method)
 
 
 def test_what_is_refused():

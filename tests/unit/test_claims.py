@@ -39,7 +39,7 @@ def test_every_integrator_is_in_the_table():
 # ------------------------------------------------------------------------------------------------- costs
 
 
-ACTIONS = ("flow", "transport", "dexp_star", "dcay_star")
+ACTIONS = ("flow", "change", "transport", "dexp_star", "dcay_star")
 
 
 def marked(fn, name):
@@ -81,7 +81,7 @@ def test_cost(name, monkeypatch):
     for method in ("drift", "part_gradient"):
         monkeypatch.setattr(cj.System, method, marked(getattr(cj.System, method), "gradient"))
     parts = [lambda m, i=i: 0.5 * m[i] ** 2 / (i + 1) for i in range(3)]
-    integrator, cost = ALL[name].for_lanes(), ALL[name].claims.cost
+    integrator, cost = ALL[name].fast(), ALL[name].claims.cost
     noise = [cj.salt([0.1, 0.2, 0.3])] if ALL[name].claims.strong else []
     system = cj.System(cj.SO3(), parts, noise)
     mu, one = jnp.array([0.6, -0.7, 0.9]), jnp.ones(())
@@ -90,10 +90,10 @@ def test_cost(name, monkeypatch):
     count = counted(step.jaxpr)
     outside, inside = ([count[what, where] for what in ("action", "gradient")] for where in (False, True))
     once, each = [cost.flows, cost.gradients], [cost.flows_each, cost.gradients_each]
-    if cost.each == "iteration":  # the first is before the loop, and so is the Jacobian
+    if cost.each == "iteration":  # the first one, before the loop, comes with the Jacobian
         assert inside == each
-        jacobian = [a - b - c for a, b, c in zip(outside, once, each, strict=True)]
-        assert jacobian[0] <= 1 <= jacobian[1] <= 2
+        first = [a - b for a, b in zip(outside, once, strict=True)]
+        assert first[0] <= 1 <= first[1] <= 2
     elif cost.each == "part":  # the noise is a part whose gradient is not one of h
         n = len(parts) + len(noise)
         assert inside == [0, 0]
@@ -136,11 +136,28 @@ def test_recommend_knows_the_system():
     assert chain[0].name == 'RKMK("rk4")' and chain[-1].path == "areas"
 
 
+def test_recommend_for_a_goal():
+    """Paths: strong order. Statistics: no numbers for pairs of noises. A long time: Poisson maps, then energies."""
+    pair, _ = cj.models.heavy_top(alpha=0.5 * np.eye(3)[:2])
+    quiet, _ = cj.models.heavy_top(alpha=None)
+    goals = "paths", "statistics", "long time"
+    paths, statistics, long = ([r.name for r in cj.recommend(pair, goal)] for goal in goals)
+    assert paths[:2] == ["TMK15", "TMKLevy"]
+    assert statistics[:2] == ["HeunMK", 'RKMK("rk4")'] and statistics[-2:] == ["TMK15", "TMKLevy"]
+    assert cj.recommend(cj.models.heavy_top()[0], "statistics")[0].name == "TMK15"  # one noise: ΔZ alone, weak order 2
+    assert long[:2] == ["LieMidpoint", "Strang"]
+    assert "Poisson structure" in cj.recommend(quiet, "long time")[0].keeps
+    sine = cj.recommend(cj.models.sine_euler(n=5)[0], "long time")
+    assert sine[0].name == "IsospectralMidpoint"
+    with pytest.raises(ValueError, match="goal must be one of 'paths', 'statistics', 'long time'"):
+        cj.recommend(pair, "speed")
+
+
 def test_recommend_prints_a_table():
     text = repr(cj.recommend(cj.models.heavy_top()[0]))
     head, titles, first, *_, last = text.splitlines()
-    assert head == "SE3, dimension 6; h quadratic; 1 SALT noise:"
-    assert titles.split()[:5] == ["integrator", "order", "strong", "keeps", "path"]
+    assert head == "SE3, dimension 6; h quadratic; 1 SALT noise; for paths:"
+    assert titles.split()[:6] == ["integrator", "order", "strong", "weak", "keeps", "path"]
     assert first.startswith("1.  TMK15 ") and last.startswith("Not CommutatorFree(3), CommutatorFree(4): ")
     assert max(map(len, text.splitlines())) < 120
     with pytest.raises(TypeError, match="system must be a System, not str"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from algebras import ALGEBRAS
 
-from coadjoint.algebras.base import cap, cure
+from coadjoint.algebras.casimirs import cap, cure
 
 EPS = np.finfo(float).eps
 ULPS = 16 * EPS

@@ -138,8 +138,8 @@ def test_one_noise_may_be_given_as_a_vector(dS):
 @pytest.mark.parametrize(
     "dS, error, message",
     [
-        (np.zeros((2, 3, 4)), ValueError, r"dS must have shape \(steps, M\), not \(2, 3, 4\)"),
-        (np.array(1.0), ValueError, r"dS must have shape \(steps, M\), not \(\)"),
+        (np.zeros((2, 3, 4, 1)), ValueError, r"dS must have shape \(steps, M\), or .*, not \(2, 3, 4, 1\)"),
+        (np.array(1.0), ValueError, r"dS must have shape \(steps, M\), or \(members, steps, M\), not \(\)"),
         (np.zeros((3, 1), complex), TypeError, "dS must be an array of real numbers, not of type complex128"),
         (["a", "b"], TypeError, "dS must be an array of real numbers"),
         ([True, False], TypeError, "dS must be an array of real numbers, not of type bool"),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
+from coadjoint.running import loop, plan, statistics
 
-MODULE = sys.modules["coadjoint.running.ensembles"]
 EM = cj.EulerMaruyamaMK()
 SYSTEM = cj.System(
     cj.SO3(),
@@ -131,7 +131,7 @@ def test_to_xarray(ens):
 def test_progress(capsys):
     ensemble(progress=True)
     err = capsys.readouterr().err.strip().splitlines()
-    assert len(err) == 1 and err[0].startswith("solving: 160/160 steps")  # 8 places, 20 steps
+    assert len(err) == 1 and err[0].startswith("solving: 100/100 steps")  # 5 members, 20 steps
 
 
 # Neighbours, tiles, order, devices.
@@ -147,7 +147,7 @@ def test_the_number_of_members_changes_nothing():
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of two members: five members need three, the last one half empty."""
-    monkeypatch.setattr(MODULE, "LARGEST_TILE", 2)
+    monkeypatch.setattr(plan, "LARGEST_TILE", 2)
 
 
 def test_tiles_hold_all_members(ens, small_tiles):
@@ -158,11 +158,11 @@ def test_no_bit_depends_on_the_order_of_tiles(small_tiles, monkeypatch):
     """The last tile first, or one after the other: the same bits, of statistics too."""
     usual = ensemble(), ensemble(reduce=cj.Covariance())
 
-    def backwards(work, items, workers):
+    def backwards(work, items):
         done = {item: work(item) for item in reversed(list(items))}
         yield from (done[item] for item in items)
 
-    monkeypatch.setattr(MODULE, "in_order", backwards)
+    monkeypatch.setattr(loop, "threads", backwards)
     same_bits(ensemble().mu, usual[0].mu)
     same_bits(ensemble(reduce=cj.Covariance()).reduced, usual[1].reduced)
 
@@ -173,7 +173,7 @@ def test_no_bit_depends_on_the_number_of_devices():
 import hashlib, sys
 import numpy as np, jax
 import coadjoint as cj
-sys.modules["coadjoint.running.ensembles"].LARGEST_TILE = 4
+sys.modules["coadjoint.running.plan"].LARGEST_TILE = 4
 system, mu0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5))
 options = dict(members=11, t1=1.0, dt=0.05, key=3, integrator=cj.EulerMaruyamaMK())
 ens = cj.ensemble(system, mu0, **options)
@@ -201,13 +201,13 @@ print(len(jax.local_devices()), digest.hexdigest())
 
 @pytest.mark.parametrize("tile", [1024, 2])
 def test_mean(ens, tile, monkeypatch):
-    monkeypatch.setattr(MODULE, "LARGEST_TILE", tile)
+    monkeypatch.setattr(plan, "LARGEST_TILE", tile)
     got = ensemble(reduce=cj.Mean())
     assert set(got.reduced) == {"mean", "variance", "standard_error"}
     close(got.reduced["mean"], ens.mu.mean(axis=0))
     close(got.reduced["variance"], ens.mu.var(axis=0, ddof=1))
     close(got.reduced["standard_error"], ens.mu.std(axis=0, ddof=1) / np.sqrt(5))
-    for attribute in (lambda: got.mu, lambda: got.saved, got.casimirs, got.energy, got.to_xarray):
+    for attribute in (lambda: got.mu, lambda: got.saved, got.casimirs, got.energy):
         with pytest.raises(AttributeError, match=r"reduce= was given: see \.reduced"):
             attribute()
     assert "5 members" in repr(got) and "casimirs" not in repr(got)
@@ -215,7 +215,7 @@ def test_mean(ens, tile, monkeypatch):
 
 @pytest.mark.parametrize("tile", [1024, 2])
 def test_covariance(ens, tile, monkeypatch):
-    monkeypatch.setattr(MODULE, "LARGEST_TILE", tile)
+    monkeypatch.setattr(plan, "LARGEST_TILE", tile)
     got = ensemble(reduce=cj.Covariance()).reduced
     assert got["mean"].shape == (21, 3) and got["covariance"].shape == (21, 3, 3)
     close(got["mean"], ens.mu.mean(axis=0))
@@ -296,8 +296,8 @@ def test_accumulators_at_hand_are_few(small_tiles, monkeypatch):
         sizes.append(sum(x.nbytes for x in jax.tree.leaves(out)))
         return out
 
-    original = MODULE._update
-    monkeypatch.setattr(MODULE, "_update", update)
+    original = statistics.update
+    monkeypatch.setattr(statistics, "update", update)
     ensemble(reduce=cj.Quantiles(0.5, low=-2.0, high=2.0, bins=4000))
     assert sizes and max(sizes) < 2**22
 

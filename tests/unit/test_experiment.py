@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,14 @@ def test_a_sweep_is_all_combinations(here):
         cj.resume("run.zarr").load()
 
 
+def test_figures_of_a_sweep_say_which_run_they_show(here):
+    cj.run(tables() | {"sweep": {"run.key": [3, 4]}}, "run.zarr")
+    (ax,) = figures.draw(Path("run.zarr"), "spectrum").axes
+    assert "key = 3" in ax.get_title()
+    (ax,) = figures.draw(Path("run.zarr"), "energy").axes  # all of them, by name
+    assert "key" not in ax.get_title() and [t.get_text() for t in ax.get_legend().texts] == ["key = 3", "key = 4"]
+
+
 def test_a_sweep_over_the_step_has_times_of_its_own(here):
     swept = tables() | {"sweep": {"run": {"dt": {"start": 0.05, "stop": 0.1, "count": 2}}}}
     data = cj.run(swept, "run.zarr").open()
@@ -232,7 +241,7 @@ def test_a_run_of_a_model_is_gone_on_with(here):
 def test_a_run_of_something_else_is_not(here):
     system, mu0 = cj.models.rigid_body()
     options = {"t1": 1.0, "dt": 0.05, "integrator": EM}
-    cj.solve(system, 2 * mu0, key=0, out="a.zarr", **options)
+    cj.solve(system, mu0, key=0, save=lambda m: m[0], out="a.zarr", **options)
     cj.solve(system, mu0, driver=cj.Increments(np.zeros((20, 1))), out="b.zarr", **options)
     cj.solve(system.with_params(system.params), mu0, key=0, out="c.zarr", **options)
     for store in ("a.zarr", "b.zarr", "c.zarr"):
@@ -240,6 +249,105 @@ def test_a_run_of_something_else_is_not(here):
             cj.StoreError, match=rf'made in Python: go on with solve\(\.\.\., out="{store}", resume=True'
         ):
             cj.resume(store)
+
+
+def test_a_start_of_ones_own_is_gone_on_with(here):
+    system, mu0 = cj.models.rigid_body()
+    options = {"dt": 0.05, "integrator": EM, "key": 0}
+    cj.solve(system, 2 * mu0, t1=1.0, out="a.zarr", **options)
+    np.testing.assert_array_equal(cj.resume("a.zarr", t1=2.0).mu, cj.solve(system, 2 * mu0, t1=2.0, **options).mu)
+    many = np.stack([mu0, 2 * mu0, 3 * mu0])
+    cj.ensemble(system, many, members=3, t1=1.0, out="b.zarr", **options)
+    np.testing.assert_array_equal(
+        cj.resume("b.zarr", t1=2.0).mu, cj.ensemble(system, many, members=3, t1=2.0, **options).mu
+    )
+
+
+@pytest.mark.parametrize("reduce", [cj.Mean(), cj.Quantiles((0.1, 0.9), low=-2.0, high=2.0, bins=50)])
+def test_statistics_of_a_model_are_gone_on_with(reduce, here):
+    system, mu0 = cj.models.rigid_body()
+    options = {"members": 9, "dt": 0.05, "integrator": EM, "key": 0, "reduce": reduce}
+    cj.ensemble(system, mu0, t1=1.0, out="a.zarr", **options)
+    assert "members are reduced to statistics" in call("info", "a.zarr")
+    stored = cj.resume("a.zarr", t1=2.0)
+    whole = cj.ensemble(system, mu0, t1=2.0, **options)
+    for name, value in whole.reduced.items():
+        np.testing.assert_array_equal(stored.reduced[name], value)
+        np.testing.assert_array_equal(stored.open()[name], value)
+        np.testing.assert_array_equal(whole.to_xarray()[name], value)
+        assert stored.open()[name].dims == whole.to_xarray()[name].dims
+
+
+def test_statistics_from_a_file(here):
+    stored = cj.run(tables(run__members=5, run__reduce="Mean"), "run.zarr")
+    system, mu0 = cj.models.rigid_body(inertia=(4, 2, 1), alpha=(0.1, 0.2, 0.3))
+    options = {"t1": 2.0, "dt": 0.05, "key": 3, "save_every": 4, "integrator": EM, "members": 5}
+    whole = cj.ensemble(system, mu0, reduce=cj.Mean(), **options)
+    np.testing.assert_array_equal(stored.open()["mean"], whole.reduced["mean"])
+
+
+# Backends.
+
+
+def test_the_backend_is_said(here):
+    said = call("run", "experiment.toml")
+    assert "backend   native" in said
+    assert json.loads(call("info", "experiment.zarr", "--json"))["backend"] == "native"
+    said = call("run", "experiment.toml", "--set", "run.backend=xla", "--out", "b.zarr")
+    assert "backend   xla" in said and cj.open("b.zarr").attrs["experiment.run.backend"] == "xla"
+    native, xla = cj.open("experiment.zarr"), cj.open("b.zarr")
+    np.testing.assert_allclose(native["mu"], xla["mu"], rtol=1e-13, atol=1e-14)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the experiment keeps the backend, so bits do not change
+        assert cj.resume("b.zarr", t1=4.0).stats.backend == "xla"
+    with pytest.warns(RuntimeWarning, match=r'backend: the store has "xla", this run has "native"'):
+        call("resume", "b.zarr", "--t1", "6", "--backend", "native")
+    assert "native, from step 80 on" in call("info", "b.zarr")
+
+
+def test_a_backend_that_cannot_take_a_run_is_refused_before_anything_is_made(here):
+    fluid = {"model": {"name": "sine_euler", "n": 3}, "run": {"t1": 0.1, "dt": 0.05, "key": 0, "backend": "native"}}
+    with pytest.raises(cj.ExperimentError, match=r"run\.backend='native' cannot take this run: .*complex"):
+        cj.run(fluid, "run.zarr")
+    assert not Path("run.zarr").exists()
+    fluid["run"]["backend"] = "auto"
+    cj.run(fluid, "run.zarr")
+    assert re.search(r"backend   xla: .*complex", call("info", "run.zarr"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it was not native before
+        cj.resume("run.zarr", t1=0.2)
+
+
+class Lines:
+    """A bar that remembers what it was told."""
+
+    def __init__(self):
+        self.total = self.before = self.done = 0
+
+    def serving(self, plan):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def begin(self, done):
+        self.before += done
+
+    def add(self, more, points, mu0):
+        self.done += more
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("members", [1, 3])
+def test_finished_steps_are_counted_once(backend, members, here):
+    bar, later = Lines(), Lines()
+    cj.run(tables(run__members=members, run__backend=backend), "run.zarr", progress=bar)
+    assert (bar.before, bar.done, bar.total) == (0, 40 * members, 40 * members)
+    cj.resume("run.zarr", t1=3.0, progress=later)
+    assert (later.before, later.done, later.total) == (40 * members, 20 * members, 60 * members)
 
 
 @pytest.mark.parametrize("name", schema.known_models())
@@ -311,6 +419,10 @@ WRONG = {
         {"run__integrator": {"name": "HeunMK", "drift_free": 3}},
         r"run\.integrator\.drift_free must be true or false",
     ),
+    "backend": ({"run__backend": "gpu"}, r"run\.backend must be one of 'auto', 'native', 'xla', not 'gpu'"),
+    "reduce": ({"run__reduce": "Men"}, r"run\.reduce = 'Men' is not known: did you mean 'Mean'\? Allowed: Mean, "),
+    "mu0": ({"run__mu0": [1.0, 2.0]}, r"run: mu0 "),
+    "mu0 words": ({"run__mu0": ["a"]}, r"run\.mu0 must be numbers, not \['a'\]"),
     "section": ({"rum__t1": 3}, r"\[rum\] is not known: did you mean 'run'\? Allowed: model, run, sweep"),
     "sweep": ({"sweep__alpha": [1]}, r"sweep\.alpha is not known: write model\.alpha or run\.alpha"),
     "scalar": ({"sweep__run__dt": 3}, r"sweep\.run\.dt must be a list of values, or a range"),
@@ -327,7 +439,7 @@ WRONG = {
 def test_what_is_wrong_is_named(what):
     changes, message = WRONG[what]
     with pytest.raises(cj.ExperimentError, match=message) as error:
-        experiment.Experiment(tables(**changes), "e.toml").jobs()
+        experiment.Experiment(tables(**changes), "e.toml").plans()
     assert str(error.value).startswith("e.toml: ")
 
 
@@ -338,7 +450,7 @@ def test_a_sweep_over_shapes():
 
     swept = {"model": {"name": "my:own"}, "run": {"t1": 1.0, "dt": 0.5}, "sweep": {"model.n": [1, 2]}}
     with pytest.raises(cj.ExperimentError, match=r"sweep\.model\.n changes the shape of the state"):
-        experiment.Experiment(swept, "e.toml", factory).jobs()
+        experiment.Experiment(swept, "e.toml", factory).plans()
 
 
 def test_a_size_that_is_a_typing_error():
@@ -389,7 +501,7 @@ def test_help(command):
 
 def test_ctrl_c_at_the_command(here):
     """A process of its own, interrupted once it runs: it says where it stopped, and goes on from there."""
-    code = "import coadjoint.store.part as p; p._SECONDS = 0.05; from coadjoint.command.cli import app; app()"
+    code = "import coadjoint.store.sink as s; s._SECONDS = 0.05; from coadjoint.command.cli import app; app()"
     long = ["--set", "run.t1=1e6", "--set", "run.save_every=1000"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, "run", "experiment.toml", *long],
@@ -412,8 +524,8 @@ def test_ctrl_c_at_the_command(here):
 # Fuzzing: whatever a file says, the answer is a run that is ready to go, or a sentence with the key's name.
 
 KNOWN = (
-    "model run sweep name inertia alpha pi0 t0 t1 dt key members save_every integrator grid depth group throw tol "
-    "solver start stop count log é a.b"
+    "model run sweep name inertia alpha pi0 t0 t1 dt key members save_every integrator grid depth group throw backend "
+    "mu0 reduce tol solver start stop count log é a.b"
 )
 WORDS = st.sampled_from(["", *KNOWN.split()])
 NUMBERS = st.one_of(
@@ -475,7 +587,7 @@ def answered(work):
 def no_run(tables):
     made = experiment.Experiment(tables, "e.toml")
     if len(made.combinations()) <= 8:
-        made.jobs()
+        made.plans()
 
 
 FUZZ = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.drivers import AREA_ERROR, Increment, Needs, joined, mode_count
+from coadjoint.drivers import AREA_ERROR, Increment, Needs, joined, mean_third, mode_count
 
 EVERYTHING = Needs(Z=True, areas=True, third=True)
 
@@ -188,6 +188,20 @@ def test_parts_of_a_step():
         np.testing.assert_allclose(a.reshape(-1, *a.shape[2:]), getattr(fine, name), atol=1e-15, err_msg=name)
 
 
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_mean_of_level_three(depth):
+    """E ℓ_ijk ΔW_l = (h²/12)(δ_ij δ_kl − 2 δ_ik δ_jl + δ_jk δ_il), on whatever grid it is sampled; E ℓ = 0."""
+    one = np.eye(2)
+    exact = np.einsum("ij,kl->ijkl", one, one) - 2 * np.einsum("ik,jl->ijkl", one, one)
+    exact = H**2 / 12 * (exact + np.einsum("jk,il->ijkl", one, one))
+    s = draw(cj.Brownian(1, depth=depth), H, Needs(third=True), 2000, 2)
+    for index in np.ndindex(2, 2, 2):
+        third = s.third[:, *index]
+        near(third, 0.0)
+        for i in range(2):
+            near(third * s.S[:, i], exact[*index, i])
+
+
 def test_level_three_is_sampled_in_parts():
     """By default in at least dt^{−½} parts, so that what is dropped is of order dt²."""
     for dt in (0.5, 0.1, 0.01, 1e-3):
@@ -198,13 +212,13 @@ def test_level_three_is_sampled_in_parts():
 
 @pytest.mark.parametrize("dt", [0.25, 0.0625, 0.015625])
 def test_what_is_dropped_of_level_three(dt):
-    """On a path sampled much finer: level 3 of the parts that are taken by default is at most of rms size dt²."""
+    """On a path sampled much finer: what level 3 of the default parts has beside its mean is at most of size dt²."""
     below = cj.Brownian(0).window(2, dt, 0, 1, EVERYTHING).below
     parts = draw(cj.Brownian(1, depth=below + 3), dt, Needs(third=True, halvings=below), 10, 2)
     whole = dropped = None
     for k in range(2**below):
         part = jax.tree.map(lambda x, k=k: x[:, k], parts)
-        without = eqx.tree_at(lambda i: i.third, part, np.zeros_like(part.third))
+        without = eqx.tree_at(lambda i: i.third, part, mean_third(part.S, dt / 2**below))
         whole = part if whole is None else joined(whole, part, 0.0)
         dropped = without if dropped is None else joined(dropped, without, 0.0)
     np.testing.assert_allclose(whole.areas, dropped.areas, atol=1e-13)

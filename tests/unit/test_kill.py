@@ -14,12 +14,12 @@ import sys
 import time
 import numpy as np
 import coadjoint as cj
-from coadjoint.running import chunk
-from coadjoint.store import durable, layout, part, recording
+from coadjoint.running import loop, plan
+from coadjoint.store import creating, durable, layout, sink
 
-# Commits as often as can be, so that a kill falls into one now and then; small chunks, so that there are many.
-part._SECONDS, part._SHARE, layout._LONGEST_CHUNK = 0.0, 0, 64
-chunk._FIRST_CHUNK = chunk._LARGEST_CHUNK = 128
+# Commits as often as can be, so that a kill falls into one now and then; small files, so that there are many.
+sink._SECONDS, sink._SHARE, layout._LONGEST_FILE = 0.0, 0, 64
+loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 128
 what, path, at = sys.argv[1], sys.argv[2], sys.argv[3]
 
 if at == "write":  # stands still in the middle of a file, for the one who kills it
@@ -38,13 +38,13 @@ if at == "rename":  # all is written, and the store has not its name yet
     def never(*args):
         print("here", flush=True)
         time.sleep(60)
-    recording.os.rename = never
+    creating.os.rename = never
 
-begin = part.Part.begin
-def begun(self, point):
+begin = sink.StoreSink.begin
+def begun(self, points):
     print("begun", flush=True)
-    return begin(self, point)
-part.Part.begin = begun
+    return begin(self, points)
+sink.StoreSink.begin = begun
 
 system = cj.System(
     cj.SO3(), lambda m, p: 0.5 * m @ (m / p), cj.salt([[0.3, 0.2, 0.5]]), params=np.array([4.0, 2.0, 1.0])
@@ -53,7 +53,7 @@ mu0 = np.array([0.6, -0.8, 0.5])
 options = dict(t1=200.0, dt=0.05, key=3, save_every=4, integrator=cj.EulerMaruyamaMK(), out=path)
 try:
     if what == "ensemble":
-        sys.modules["coadjoint.running.ensembles"].LARGEST_TILE = 4
+        plan.LARGEST_TILE = 4
         cj.ensemble(system, mu0, members=7, resume=at == "resume", **options)
     else:
         cj.solve(system, mu0, resume=at == "resume", **options)

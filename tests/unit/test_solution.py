@@ -1,14 +1,13 @@
 """What `solve` returns: times, states or what was saved instead, diagnostics, and what happens when a step fails."""
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.running import chunk
+from coadjoint.running import loop
+from coadjoint.running.plan import Plan
 
 EM = cj.EulerMaruyamaMK()
 SYSTEM, MU0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5), pi0=(0.6, 0.0, 0.8))
@@ -147,7 +146,7 @@ def test_to_xarray(sol):
 def test_to_xarray_of_saved_values():
     data = run(save=pieces_of, save_every=10).to_xarray()
     shapes = {name: value.shape for name, value in data.data_vars.items()}
-    assert shapes == {"saved['x']": (11,), "saved['pair'][0]": (11, 2), "saved['pair'][1]": (11,)}
+    assert shapes == {"saved_x": (11,), "saved_pair_0": (11, 2), "saved_pair_1": (11,)}  # as in a store
     assert all(value.dims[0] == "time" for value in data.data_vars.values())
 
 
@@ -155,7 +154,7 @@ def test_to_xarray_without_casimirs():
     algebra = cj.StructureConstants([[[0.0, 0.0], [0.0, 1.0]], [[0.0, -1.0], [0.0, 0.0]]])
     sol = cj.solve(cj.System(algebra, lambda m: m[0]), [1.0, 1.0], t1=1.0, dt=0.5, integrator=EM)
     assert "casimirs" not in sol.to_xarray()
-    assert sol.casimirs().shape == (3, 0) and "none known" in repr(sol)
+    assert sol.casimirs().shape == (3, 0) and "there are none" in repr(sol)
 
 
 # Progress.
@@ -187,16 +186,16 @@ def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
 @pytest.mark.parametrize("size", [1, 3, 32, 50])
 def test_no_bit_depends_on_the_chunks(sol, size, save_every, monkeypatch):
     """A run cut into pieces of `size` steps, which end inside blocks and inside saving intervals."""
-    monkeypatch.setattr(chunk, "_FIRST_CHUNK", size)
-    monkeypatch.setattr(chunk, "_LARGEST_CHUNK", size)
-    cuts = list(chunk.pieces(100, save_every, 1000, 10**6))
+    monkeypatch.setattr(loop, "_FIRST_CHUNK", size)
+    monkeypatch.setattr(loop, "_LARGEST_CHUNK", size)
+    cuts = list(loop.pieces(100, save_every, 1000, 10**6))
     assert len(cuts) == -(-100 // size)
     same_bits(run(save_every=save_every).mu, sol.mu[::save_every])
 
 
 def test_no_bit_depends_on_the_slots(sol, monkeypatch):
     """Few slots for saved values make more chunks."""
-    monkeypatch.setattr(sys.modules["coadjoint.running.solving"], "slots_for", lambda *_: 7)
+    monkeypatch.setattr(Plan, "slots", 7)
     same_bits(run().mu, sol.mu)
     same_bits(run(save_every=5).mu, sol.mu[::5])
 
@@ -204,7 +203,7 @@ def test_no_bit_depends_on_the_slots(sol, monkeypatch):
 def test_pieces_cover_the_run_and_fit_the_slots():
     for steps, save_every, slots, largest in ((1, 1, 1, 32), (1000, 10, 3, 64), (4096, 1, 100, 32), (999, 999, 5, 96)):
         end = 0
-        for n0, n1 in chunk.pieces(steps, save_every, slots, largest):
+        for n0, n1 in loop.pieces(steps, save_every, slots, largest):
             assert n0 == end < n1 <= steps
             assert n1 // save_every - n0 // save_every <= slots
             assert n1 <= n0 // 32 * 32 + largest

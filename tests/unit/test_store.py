@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import warnings
 from pathlib import Path
 
@@ -16,10 +15,9 @@ import xarray as xr
 import zarr
 
 import coadjoint as cj
-from coadjoint.running import chunk
-from coadjoint.store import durable, part
+from coadjoint.running import loop, plan
+from coadjoint.store import creating, durable, layout, reading, sink
 
-ENSEMBLE = sys.modules["coadjoint.running.ensembles"]
 EM = cj.EulerMaruyamaMK()
 BETA = np.array([[0.3, 0.2, 0.5], [0.0, 0.4, 0.1]])
 
@@ -83,14 +81,14 @@ def members():
 
 @pytest.fixture
 def busy(monkeypatch):
-    """A commit after every chunk of 32 steps, waited for, and 16 saved times in a chunk of the arrays."""
-    commit = part.Part.commit
-    monkeypatch.setattr(part.Part, "commit", lambda self: (commit(self), self._settle()))
-    monkeypatch.setattr(part, "_SECONDS", 0.0)
-    monkeypatch.setattr(part, "_SHARE", 0)
-    monkeypatch.setattr(chunk, "_FIRST_CHUNK", 32)
-    monkeypatch.setattr(chunk, "_LARGEST_CHUNK", 32)
-    monkeypatch.setattr(sys.modules["coadjoint.store.layout"], "_LONGEST_CHUNK", 16)
+    """A commit after every chunk of 32 steps, waited for, and 16 saved times in a file of the arrays."""
+    commit = sink.StoreSink.commit
+    monkeypatch.setattr(sink.StoreSink, "commit", lambda self: (commit(self), self._settle()))
+    monkeypatch.setattr(sink, "_SECONDS", 0.0)
+    monkeypatch.setattr(sink, "_SHARE", 0)
+    monkeypatch.setattr(loop, "_FIRST_CHUNK", 32)
+    monkeypatch.setattr(loop, "_LARGEST_CHUNK", 32)
+    monkeypatch.setattr(layout, "_LONGEST_FILE", 16)
 
 
 class Cut(Exception):
@@ -108,7 +106,7 @@ def stop_after(commits, monkeypatch):
         left[0] -= 1
         save(*args)
 
-    monkeypatch.setattr(part, "save_checkpoint", counted)
+    monkeypatch.setattr(sink, "save_checkpoint", counted)
 
 
 # What is in a store.
@@ -160,6 +158,18 @@ def test_what_a_function_saves_and_the_group_element(tmp_path):
     close(data["casimirs"], MU0 @ MU0)
 
 
+@pytest.mark.parametrize("algebra", [cj.SO3() * cj.SO3(), cj.SO3() * cj.SE3()], ids=["alike", "unlike"])
+def test_the_group_element_of_a_product(algebra, tmp_path):
+    """One array where factors are alike, else one a factor."""
+    which = cj.System(algebra, lambda m: 0.5 * m @ m + m[0] ** 2, cj.salt(0.1 * np.ones((1, algebra.dim))))
+    start, options = np.linspace(0.5, 1.0, algebra.dim), {"group": True, "t1": 1.0}
+    usual = cj.solve(which, start, **(RUN | options))
+    stored = solve(tmp_path / "run.zarr", which, start, **options)
+    same_bits(stored.g, usual.g)
+    names = {name for name in stored.open().data_vars if name == "g" or name.startswith("g_")}
+    assert names == ({"g"} if algebra.dim == 6 else {"g_0", "g_1"}) and names <= set(usual.to_xarray().data_vars)
+
+
 def test_matrices(tmp_path):
     which, W0 = cj.models.sine_euler(n=3)
     options = {"t1": 1.0, "dt": 0.1, "key": 0, "integrator": EM}
@@ -181,6 +191,30 @@ def test_an_ensemble(members, tmp_path, monkeypatch):
     assert stored.stats.steps == 200 and stored.members == 7
 
 
+def test_names_are_the_same_in_memory_and_on_disk(tmp_path):
+    def some(m):
+        return {"square": m[0] ** 2, "rest": m[1:]}
+
+    options = {"save": some, "group": True}
+    usual, stored = cj.solve(system(), MU0, **(RUN | options)).to_xarray(), solve(tmp_path / "a.zarr", **options).open()
+    for name in usual.data_vars:
+        assert usual[name].dims == stored[name].dims and name in stored
+    usual, stored = cj.ensemble(system(), MU0, members=7, **RUN).to_xarray(), ensemble(tmp_path / "b.zarr").open()
+    assert all(usual[name].dims == stored[name].dims for name in usual.data_vars)
+
+
+def test_the_point_of_a_checkpoint_is_that_of_its_step(busy, tmp_path):
+    """Also where steps after it were tried, and one of them failed: native code writes over its points."""
+    path = tmp_path / "run.zarr"
+    bad = cj.System(cj.SO3(), lambda m: m[0] ** 4 + 2 * m[1] ** 4, cj.salt([0.0, 0.0, 1.0]))
+    options = {"dt": 0.05, "key": 3, "integrator": cj.Heun()}
+    with pytest.raises(cj.UnsolvedStepError):
+        cj.solve(bad, MU0, t1=10.0, out=path, **options)
+    found = reading.read_checkpoint(path / "checkpoint" / "part-000000.npz")
+    assert found.step == 128
+    same_bits(found.leaves[".mu"], cj.solve(bad, MU0, t1=6.4, **options).mu[-1])
+
+
 # Going on.
 
 
@@ -199,8 +233,8 @@ def test_no_bit_depends_on_being_cut_off(usual, busy, commits, tmp_path, monkeyp
 
 
 def test_no_bit_of_an_ensemble_depends_on_being_cut_off(busy, members, tmp_path, monkeypatch):
-    monkeypatch.setattr(ENSEMBLE, "LARGEST_TILE", 4)
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(plan, "LARGEST_TILE", 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     for reduce in (None, cj.Mean()):
         name = f"{reduce is None}.zarr"
         whole = ensemble(tmp_path / f"whole{name}", reduce=reduce)
@@ -259,7 +293,7 @@ def test_an_extension_that_was_cut_off_is_finished(usual, busy, tmp_path, monkey
 def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
     solve(tmp_path / "run.zarr")
     before = files(tmp_path / "run.zarr")
-    monkeypatch.setattr(sys.modules["coadjoint.running.solving"], "pieces", lambda *_: iter(()))
+    monkeypatch.setattr(loop, "pieces", lambda *_: iter(()))
     stored = solve(tmp_path / "run.zarr", resume=True)
     assert stored.mu.shape == (101, 3) and files(tmp_path / "run.zarr") == before
 
@@ -367,7 +401,7 @@ def test_the_second_process_is_refused(busy, tmp_path, monkeypatch):
         raise Cut
 
     with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(part, "save_checkpoint", meanwhile)
+        patch.setattr(sink, "save_checkpoint", meanwhile)
         solve(path)
     assert f"{path} is being written by process {os.getpid()} on" in said[0]
     solve(path, resume=True)
@@ -401,7 +435,7 @@ def test_a_disk_that_is_full_from_the_start(tmp_path, monkeypatch):
     def full(root):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sys.modules["coadjoint.store.recording"], "sync_tree", full)
+    monkeypatch.setattr(creating, "sync_tree", full)
     with pytest.raises(cj.StoreError, match=r"run\.zarr cannot be made: the disk is full"):
         solve(tmp_path / "run.zarr")
     assert list(tmp_path.iterdir()) == []
@@ -469,9 +503,9 @@ def test_a_flipped_bit_and_a_missing_chunk(finished, tmp_path):
 
 def test_a_store_of_a_newer_format(finished, tmp_path):
     path = shutil.copytree(finished, tmp_path / "run.zarr")
-    edit(path, lambda header: header.update(format=2))
+    edit(path, lambda header: header.update(format=3))
     for work in (lambda: cj.open(path), lambda: solve(path, resume=True)):
-        with pytest.raises(cj.StoreError, match="has format 2, and this version of coadjoint reads formats up to 1"):
+        with pytest.raises(cj.StoreError, match="has format 3, and this version of coadjoint reads formats up to 2"):
             work()
 
 
@@ -529,7 +563,7 @@ def test_a_checkpoint_of_another_integrator(finished, tmp_path):
 
 def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(usual, busy, tmp_path, monkeypatch):
     path = tmp_path / "run.zarr"
-    add = part.Part.add
+    add = sink.StoreSink.add
 
     def press(self, at, record):
         add(self, at, record)
@@ -538,7 +572,7 @@ def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(usual, busy, tmp_path, 
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as stopped:
-        patch.setattr(part.Part, "add", press)
+        patch.setattr(sink.StoreSink, "add", press)
         solve(path)
     assert str(stopped.value) == (f'stopped at step 96 (t = 4.8); go on with: solve(..., out="{path}", resume=True)')
     assert signal.getsignal(signal.SIGINT) is before
@@ -555,6 +589,3 @@ def test_a_kill_during_creation_leaves_nothing_in_the_way(tmp_path, usual):
         solve(tmp_path / "run.zarr", resume=True)
     same_bits(solve(tmp_path / "run.zarr").mu, usual.mu)
     assert [p.name for p in tmp_path.iterdir()] == ["run.zarr"]
-
-
-# Chunks of the computation.

@@ -9,6 +9,7 @@ import pytest
 from algebras import SL2, SO4
 
 import coadjoint as cj
+from coadjoint.algebras.casimirs import knows_all_casimirs
 
 from .tools import INERTIAS, INTEGRATORS, SU3_EXACT, casimir_errors, growth, in_parts, quartic_body, su3_casimirs, worst
 
@@ -23,10 +24,11 @@ def slow_but(*fast, keep):
     return [n if n in fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
-def paper_run(inertia, integrator=cj.TMK(), alpha=(0.01, 0.02, 0.03), key=0, **kw):
-    """The paper's run: T = 100, dt = 0.01."""
+def paper_run(inertia, integrator=cj.TMK(), alpha=(0.01, 0.02, 0.03), key=0, dt=0.01, **kw):
+    """The paper's run: T = 100, dt = 0.01; without noise for methods that take none."""
+    alpha = alpha if integrator.claims.strong_commuting else None
     system, mu0 = cj.models.heavy_top(inertia=inertia, alpha=alpha)
-    return cj.solve(system, mu0, t1=100.0, dt=0.01, key=key if alpha is not None else None, integrator=integrator, **kw)
+    return cj.solve(system, mu0, t1=100.0, dt=dt, key=key if alpha is not None else None, integrator=integrator, **kw)
 
 
 @pytest.mark.parametrize("inertia", INERTIAS)
@@ -138,12 +140,16 @@ def test_no_claim_no_casimir(name):
 @pytest.mark.parametrize("inertia", INERTIAS)
 @pytest.mark.parametrize("name", slow_but("TMK", "HeunMK", "ImplicitMidpoint", keep=lambda claims: True))
 def test_energy_without_noise(name, inertia):
-    """T = 100, dt = 0.01: a quadratic energy within 2e-14 for those who claim it, and lost by the others."""
-    energy = paper_run(inertia, INTEGRATORS[name], alpha=None).energy()
-    if INTEGRATORS[name].claims.energy:
+    """T = 100, dt = 0.01: a quadratic energy within 2e-14 for those who claim it, and lost by the others.
+
+    Methods of order above 2 lose it so slowly that they take a step of 0.1.
+    """
+    claims = INTEGRATORS[name].claims
+    energy = paper_run(inertia, INTEGRATORS[name], alpha=None, dt=0.01 if claims.order <= 2 else 0.1).energy()
+    if claims.energy:
         assert worst(energy - energy[0]) <= ENERGY_FIGURE
     else:
-        assert worst(energy - energy[0]) > 1e-11  # methods of order 4 come close
+        assert worst(energy - energy[0]) > 1e-11
 
 
 @pytest.mark.parametrize("name", slow_but("TMK", "ImplicitMidpoint", keep=lambda claims: claims.energy))
@@ -207,10 +213,10 @@ def test_other_algebras(length, name):
 
 
 def test_what_is_not_known():
-    """The premise of the above: su(3) has two Casimirs, of which the search knows one; so(4) and sl(2,R) are known."""
+    """The premise of the above: quadratic Casimirs, which steps can be brought back to, are not all those of su(3)."""
     algebras = [cj.StructureConstants(C) for C in (SO4, SL2, SU3_EXACT)]
     assert [a.index for a in algebras] == [2, 1, 2]
-    assert [len(a.casimir_names) for a in algebras] == [2, 1, 1]
+    assert [knows_all_casimirs(a) for a in algebras] == [True, True, False]
     mu, xi = np.random.default_rng(0).standard_normal((2, 8))
     rate = np.einsum("i,ijk,k->j", xi, SU3_EXACT, mu)
     ahead, behind = su3_casimirs(mu + 1e-4 * rate), su3_casimirs(mu - 1e-4 * rate)

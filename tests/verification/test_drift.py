@@ -67,7 +67,11 @@ def test_many_members_many_steps(inertia, drift_free):
     errors = casimir_errors(ens)
     if drift_free:
         assert worst(errors) < 5e-15
-        assert growth(np.moveaxis(errors, 0, 1).reshape(10_001, -1)) < 2e-16
+        lengths = np.linalg.norm(
+            ens.mu.reshape(*ens.mu.shape[:2], 2, 3), axis=3
+        )  # noise heats |π|, which rounds coarser
+        errors = errors / np.maximum(lengths, 1.0)
+        assert growth(np.moveaxis(errors, 0, 1).reshape(10_001, -1)) < 1e-16
     else:
         at = (10 ** np.linspace(1, 4, 7)).astype(int)
         exponents = slope(np.log(at), np.log(np.sqrt(np.mean(errors[:, at] ** 2, axis=0))).T)
@@ -290,12 +294,15 @@ def test_unknown_casimirs_in_double_double():
     algebra = Quiet()
     assert algebra.index == 2
     mu0 = np.array([0.3, -0.4, 0.2, 0.5, -0.1, 0.3, 0.4, -0.4])
-    sigmas = 0.1 * np.random.default_rng(4).standard_normal((20_000, 8))
+    sigmas = 0.1 * np.random.default_rng(4).standard_normal((8, 20_000, 8))
     plain = jax.jit(lambda m, s: jax.lax.scan(lambda m, x: (algebra.flow(x, m),) * 2, m, s)[1])
-    kept, drifting = (
-        np.asarray(su3_casimirs(run(mu0, sigmas)) - su3_casimirs(mu0), dtype=float)
-        for run in (cured_chain(algebra), plain)
-    )
+
+    def errors(states):
+        return np.asarray(su3_casimirs(states) - su3_casimirs(mu0), dtype=float)
+
+    kept = errors(cured_chain(algebra)(mu0, sigmas[0]))
     assert worst(kept) < 1e-15
     assert growth(kept[99:]) < 5e-17
-    assert growth(drifting[99:]) > 1e-15
+    # Without the cure it is a random walk, and one of those may end where it began: the median of eight does not.
+    drifting = errors(jax.vmap(plain, in_axes=(None, 0))(mu0, sigmas))
+    assert np.median([growth(chain[99:]) for chain in drifting]) > 2e-15

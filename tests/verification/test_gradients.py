@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.running import chunk
-from coadjoint.running.chunk import Clock, scan_run
+from coadjoint.running import tracing
+from coadjoint.running.points import Clock
+from coadjoint.running.tracing import scan_run
 
 
 def algebra_and_weight(name: str):
@@ -54,7 +55,7 @@ def test_gradients_against_central_differences(name, side, integrator, noisy=Tru
     def f(x):
         return final(name, side, noisy, x, integrator)
 
-    gradient = jax.grad(f)(x)
+    gradient = jax.jit(jax.grad(f))(x)
     for key in ("mu0", "params", *(("beta", "dS") if noisy else ())):
         alone = {k: direction[k] if k == key else jnp.zeros_like(v) for k, v in x.items()}
         reverse = float(jnp.sum(gradient[key] * direction[key]))
@@ -62,7 +63,7 @@ def test_gradients_against_central_differences(name, side, integrator, noisy=Tru
         numerical = float(f(plus) - f(minus)) / 2e-5
         assert abs(numerical) > 1e-3, "a direction in which nothing changes tests nothing"
         assert abs(reverse - numerical) < 1e-6 * abs(numerical)
-    forward = jax.jvp(f, (x,), (direction,))[1]
+    forward = jax.jit(lambda x, d: jax.jvp(f, (x,), (d,))[1])(x, direction)
     reverse = sum(jnp.sum(gradient[k] * direction[k]) for k in x)
     np.testing.assert_allclose(forward, reverse, rtol=1e-9)
 
@@ -102,13 +103,13 @@ def test_through_an_ensemble():
     d = jax.tree.map(lambda a: jnp.asarray(np.random.default_rng(0).standard_normal(a.shape)), p)
     plus, minus = (jax.tree.map(lambda a, b, s=s: a + s * 1e-5 * b, p, d) for s in (1, -1))
     numerical = (mean(plus) - mean(minus)) / 2e-5
-    gradient = jax.grad(mean)(p)
+    gradient = jax.jit(jax.grad(mean))(p)
     np.testing.assert_allclose(sum(jnp.sum(gradient[k] * d[k]) for k in p), numerical, rtol=1e-6)
 
 
 def reverse_memory(steps: int, monkeypatch, kept: int) -> int:
     """Bytes of temporaries of a reverse pass over so many steps, as the compiler counts them."""
-    monkeypatch.setattr(chunk, "_POINTS_KEPT", kept)
+    monkeypatch.setattr(tracing, "_POINTS_KEPT", kept)
     system, mu0 = cj.models.rigid_body()
     integrator = cj.EulerMaruyamaMK()
     window = cj.Increments(np.zeros((steps, 1))).window(1, 0.01, 0, -(-steps // 32))

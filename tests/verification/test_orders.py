@@ -36,13 +36,19 @@ def exact_end(system, mu0, t1):
 @pytest.mark.parametrize("side", ["left", pytest.param("right", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", INTEGRATORS)
 def test_deterministic_order(name, side):
-    """Without noise, for a quartic energy: the order claimed, over five step sizes."""
+    """Without noise, for a quartic energy: the order claimed, over four step sizes or more.
+
+    On the right leading errors of order 4 cancel between t = 2 and 6, so such methods stop before.
+    """
     system, mu0 = quartic_body(side)
-    exact = exact_end(system, mu0, 4.0)
-    assert np.linalg.norm(exact - mu0) > 0.5
     claim = INTEGRATORS[name].claims.order
     dts = 2.0 ** -np.arange(3, 8) if claim <= 2 else 2.0 ** -np.arange(1, 6)
-    ends = [cj.solve(system, mu0, t1=4.0, dt=dt, integrator=INTEGRATORS[name]).mu[-1] for dt in dts]
+    t1 = 4.0
+    if side == "right" and claim > 2:
+        t1, dts = 1.5, dts[1:]
+    exact = exact_end(system, mu0, t1)
+    assert np.linalg.norm(exact - mu0) > 0.5
+    ends = [cj.solve(system, mu0, t1=t1, dt=dt, integrator=INTEGRATORS[name]).mu[-1] for dt in dts]
     errors = np.linalg.norm(np.array(ends) - exact, axis=1)
     assert errors.min() > (1e-9 if claim <= 2 else 1e-11)  # far from round-off
     order, spread = fitted_order(dts, errors)

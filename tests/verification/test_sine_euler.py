@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -40,15 +42,17 @@ def test_matrix_form_is_the_fourier_form(n):
     stream = np.divide(omega, squared, out=np.zeros_like(omega), where=squared > 0)
     noise = np.zeros((n, n), complex)
     noise[1, 1] = noise[-1, -1] = 0.1
+    vector_field = eqx.filter_jit(system.vector_field)
     for dt, dS, field in ((1.0, [0.0, 0.0], stream), (0.0, [1.0, 0.0], noise)):
-        rate = cj.models.matrix_to_fourier(system.vector_field(W, dt, jnp.array(dS)))
+        rate = cj.models.matrix_to_fourier(vector_field(W, dt, jnp.array(dS)))
         np.testing.assert_allclose(rate, fourier_equation(omega, field), atol=1e-14)
 
 
 def test_the_hamiltonian_has_the_stream_matrix_as_its_derivative():
     """P = ∂h/∂W for h = −½ Tr(WP): by autodiff under the pairing of su(n), not by the given gradient."""
     system, W = cj.models.sine_euler(5)
-    np.testing.assert_allclose(system.algebra.gradient(system.energy, W), system.drift(W), atol=1e-14)
+    gradient = jax.jit(lambda W: system.algebra.gradient(system.energy, W))
+    np.testing.assert_allclose(gradient(W), eqx.filter_jit(system.drift)(W), atol=1e-14)
     omega = cj.models.matrix_to_fourier(W)
     m = np.fft.fftfreq(5, 1 / 5)
     squared = m[:, None] ** 2 + m**2

@@ -1,9 +1,7 @@
 """The Lie algebra: a dimension and a bracket; everything else is derived and may be overridden."""
 
 import abc
-import functools
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -12,16 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..numerics import doubledouble as dd
-from ..numerics.branches import likely
+from .casimirs import cure, independent_casimirs, index, knows_all_casimirs, polynomial_casimirs
+from .exponentials import expm, flow, flow_doubledouble, phi1
+from .invariants import adjoint_errors, evaluate, higher_casimirs
 
 Element = Array  # an element of the algebra g: shape `algebra.shape`
 State = Array  # an element of its dual g*: the same shape
-
-_CURE_ULPS = 16.0  # the largest correction of a step, in units of eps·|μ|
-_DEGREES = ((0.0, 8.0), (0.05, 12.0), (0.28, 19.0))  # of Taylor's polynomial of exp above a norm, for an error of 1e-17
-_MOST_SQUARINGS = 20  # exp(a) is NaN beyond norm 2^20
-_LARGEST_SEARCH = 40  # dimension up to which unknown Casimirs are searched for
 
 
 class LieAlgebra(eqx.Module):
@@ -89,15 +83,19 @@ class LieAlgebra(eqx.Module):
 
     def flow(self, sigma: Element, mu: State) -> State:
         """exp(ad*_σ) μ."""
-        return self.element(_flow(self, self.coordinates(sigma), self.coordinates(mu)))
+        return self.element(flow(self, self.coordinates(sigma), self.coordinates(mu)))
+
+    def change(self, sigma: Element, mu: State) -> State:
+        """flow(σ, μ) − μ, with all its digits where there is a closed form."""
+        return self.flow(sigma, mu) - mu
 
     def dexp(self, sigma: Element, zeta: Element) -> Element:
         """dexp_σ ζ = ζ + ½[σ, ζ] + (1/6)[σ,[σ, ζ]] + …"""
-        return self.element(_phi1(self.ad(sigma)) @ self.coordinates(zeta))
+        return self.element(phi1(self.ad(sigma)) @ self.coordinates(zeta))
 
     def dexpinv(self, sigma: Element, zeta: Element) -> Element:
         """dexp_σ⁻¹ ζ = ζ − ½[σ, ζ] + (1/12)[σ,[σ, ζ]] − …"""
-        return self.element(jnp.linalg.solve(_phi1(self.ad(sigma)), self.coordinates(zeta)))
+        return self.element(jnp.linalg.solve(phi1(self.ad(sigma)), self.coordinates(zeta)))
 
     def dexp_star(self, sigma: Element, mu: State) -> State:
         """dexp*_σ μ = (exp(ad*_σ) − 1)/ad*_σ μ, the mean of flow(tσ, μ) over t in [0, 1]."""
@@ -110,32 +108,66 @@ class LieAlgebra(eqx.Module):
     # Casimirs, and keeping them.
 
     def casimirs(self, mu: State) -> Float[Array, " k"]:
-        """The known Casimirs at μ; by default the linear and quadratic ones, found as null spaces."""
-        linear, quadratic = _polynomial_casimirs(self)
+        """The known Casimirs at μ: those given, or by default those found as null spaces, to degree 4."""
+        given = getattr(self, "given_casimirs", None)
+        if given is not None:
+            return given(mu)
+        linear, quadratic = polynomial_casimirs(self)
         c = self.coordinates(mu)
-        return jnp.concatenate([linear @ c, jnp.einsum("kij,i,j->k", quadratic, c, c)])
+        more = [evaluate(p, c)[None] for p in higher_casimirs(self)]
+        return jnp.concatenate([linear @ c, jnp.einsum("kij,i,j->k", quadratic, c, c), *more])
 
     @property
     def casimir_names(self) -> tuple[str, ...]:
         """A name for each known Casimir."""
-        return tuple(f"C{k + 1}" for k in range(sum(len(c) for c in _polynomial_casimirs(self))))
+        if not self.casimirs_are_found:
+            return getattr(self, "given_names", ())
+        count = sum(len(c) for c in polynomial_casimirs(self)) + len(higher_casimirs(self))
+        return tuple(f"C{k + 1}" for k in range(count))
+
+    @property
+    def casimirs_are_found(self) -> bool:
+        """Whether the Casimirs are those that the library finds, neither given nor written by hand."""
+        return type(self).casimirs is LieAlgebra.casimirs and getattr(self, "given_casimirs", None) is None
+
+    @property
+    def known_casimirs(self) -> int:
+        """How many of the `index` independent Casimirs are known."""
+        return independent_casimirs(self)
+
+    @property
+    def casimir_words(self) -> str:
+        """How many Casimirs are known, in words."""
+        return f"{self.known_casimirs} of {self.index} Casimir{'s' if self.index != 1 else ''} known"
 
     def casimir_scales(self, mu: State) -> Float[Array, " k"]:
         """What each Casimir could be at a state of this size: errors are measured against it."""
         grads = jax.jacrev(self.casimirs)(mu)
         return jnp.linalg.norm(grads.reshape(grads.shape[0], mu.size), axis=1) * jnp.linalg.norm(mu)
 
+    def orbit_error(self, mu: State, start: State) -> Float[Array, ""]:
+        """How far μ is from the orbit of the start, scaled: the largest error of a Casimir.
+
+        Where not all are known, also the largest scaled change of Tr(ad_{Qμ}ᵏ), k ≤ 8, for each quadratic Casimir
+        μᵀQμ: μ ↦ Qμ takes coadjoint to adjoint orbits, so that the spectrum of ad_{Qμ} is kept.
+        """
+        scales = self.casimir_scales(start)
+        errors = jnp.abs(self.casimirs(mu) - self.casimirs(start)) / jnp.where(scales > 0, scales, 1.0)
+        if self.casimirs_are_found and self.known_casimirs < self.index:
+            errors = jnp.concatenate([errors, adjoint_errors(self, mu, start)])
+        return jnp.max(errors, initial=0.0)
+
     @property
     def index(self) -> int:
         """How many independent Casimirs there are: the corank of J(μ) at a generic μ."""
-        return _index(self)
+        return index(self)
 
     def anchor(self, mu: State) -> PyTree:
         """What must be remembered of the start μ₀, besides the state, for `transport` not to drift.
 
         If all Casimirs are known, their values; if not, the low-order words of a state in double-double.
         """
-        return self.casimirs(mu) if _knows_all_casimirs(self) else jnp.zeros(self.dim)
+        return self.casimirs(mu) if knows_all_casimirs(self) else jnp.zeros(self.dim)
 
     def transport(self, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
         """The action flow(σ, μ) without round-off drift: the new state and the new anchor.
@@ -143,10 +175,16 @@ class LieAlgebra(eqx.Module):
         If all Casimirs are known the state is brought back to their values, by one regularised Newton step of at
         most a few ulps. If not, the action is computed in double-double.
         """
-        if _knows_all_casimirs(self):
+        if knows_all_casimirs(self):
             return cure(self, self.flow(sigma, mu), anchor), anchor
-        high, low = _flow_doubledouble(self, self.coordinates(sigma), self.coordinates(mu), anchor)
+        high, low = flow_doubledouble(self, self.coordinates(sigma), self.coordinates(mu), anchor)
         return self.element(high), low
+
+    def settle(self, sigma: Element, mu: State, change: State, anchor: PyTree) -> tuple[State, PyTree]:
+        """`transport` for one who knows `change(σ, μ)` already; it may be of no use."""
+        if type(self).transport is LieAlgebra.transport and knows_all_casimirs(self):
+            return cure(self, mu + change, anchor), anchor
+        return self.transport(sigma, mu, anchor)
 
     # The Cayley transform cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) in a faithful matrix representation, where there is one.
 
@@ -203,13 +241,13 @@ class LieAlgebra(eqx.Module):
 
     def __mul__(self, other: "LieAlgebra") -> "LieAlgebra":
         """The direct sum g ⊕ h."""
-        from .compose import Product
+        from .product import Product
 
         return Product(self, other)
 
     def __pow__(self, copies: int) -> "LieAlgebra":
         """The direct sum of several copies of g."""
-        from .compose import Product
+        from .product import Product
 
         return Product(self, copies=copies)
 
@@ -247,217 +285,3 @@ def _dcay_matrix(algebra: LieAlgebra, sigma: Element) -> Float[Array, "dim dim"]
         return algebra.coordinates(algebra.dexp(log, derivative))
 
     return jax.vmap(column, out_axes=1)(jnp.eye(algebra.dim))
-
-
-def cap(correction: Array, mu: State) -> Array:
-    """The correction, cut to a few ulps of |μ|: a cure removes round-off and can do nothing more."""
-    limit2 = (_CURE_ULPS * jnp.finfo(jnp.float64).eps) ** 2 * jnp.sum(mu * mu)
-    size2 = jnp.sum(correction * correction)
-    fits = likely(size2 <= limit2)
-    cut = jnp.where(
-        jnp.isfinite(size2) & (size2 > 0), correction * jnp.sqrt(limit2 / jnp.where(size2 > 0, size2, 1.0)), 0.0
-    )
-    return jnp.where(fits, correction, cut)
-
-
-def cure(algebra: LieAlgebra, mu: State, values: Float[Array, " k"]) -> State:
-    """One Newton step towards the level set of the Casimirs, regularised where their gradients are dependent.
-
-    δμ = −Gᵀ (G Gᵀ + λ)⁻¹ (C(μ) − values), G = DC(μ), λ a hundredth of the largest squared gradient: where the Casimirs
-    are independent an error shrinks a hundredfold a step; where they are not, round-off is not amplified.
-    """
-    if len(algebra.casimir_names) == 0:
-        return mu
-    error = algebra.casimirs(mu) - values
-    G = jax.jacrev(algebra.casimirs)(mu)
-    size2 = jnp.sum(G * G, axis=1)
-    scale = jax.lax.rsqrt(jnp.where(size2 > 0, size2, 1.0))
-    G, error = scale[:, None] * G, scale * error
-    M = G @ G.T + 0.01 * jnp.eye(len(error))
-    step = -G.T @ _solve_positive(M, error)
-    return mu + jax.lax.stop_gradient(cap(step, mu))
-
-
-def _solve_positive(M: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
-    """M⁻¹ b for a positive definite M, by elimination written out: k is small, LAPACK costs more."""
-    k = len(b)
-    a = [[*(M[i, j] for j in range(k)), b[i]] for i in range(k)]
-    for p in range(k):
-        pivot = 1.0 / a[p][p]
-        a[p] = [pivot * x for x in a[p]]
-        for i in range(k):
-            if i != p:
-                a[i] = [x - a[i][p] * y for x, y in zip(a[i], a[p], strict=True)]
-    return jnp.stack([row[k] for row in a])
-
-
-@eqx.filter_custom_jvp
-def _flow(algebra: LieAlgebra, sigma: Float[Array, " dim"], mu: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """exp(ad*_σ) μ in coordinates: substeps of norm at most one, each a Taylor polynomial of high enough degree."""
-    a = algebra.ad(algebra.element(sigma)).T
-    norm2 = jnp.sum(a * a)
-    one = likely(norm2 <= 1.0)
-    substeps = jnp.where(one, 1.0, jnp.ceil(jnp.sqrt(jnp.where(jnp.isfinite(norm2), norm2, 1.0))))
-    size2 = jnp.where(one, norm2, 1.0)
-    degree = functools.reduce(lambda d, step: jnp.where(size2 > step[0] ** 2, step[1], d), _DEGREES[1:], _DEGREES[0][1])
-
-    def substep(_, v):
-        def horner(state):
-            k, total = state
-            return k - 1.0, v + a @ total * (1.0 / (k * substeps))
-
-        return jax.lax.while_loop(lambda state: state[0] > 0.0, horner, (degree, v))[1]
-
-    return jax.lax.fori_loop(0, substeps.astype(int), substep, mu)
-
-
-@_flow.def_jvp
-def _flow_jvp(primals, tangents):
-    return _flow(*primals), _flow_tangent(primals, tangents)
-
-
-def _flow_tangent(primals, tangents) -> Array:
-    """exp(ad*_σ) δμ + ad*_{dexp_{−σ} δσ} flow(σ, μ), with explicit matrices, hence transposable."""
-    algebra, sigma, mu = primals
-    _, dsigma, dmu = tangents
-    ad = algebra.ad(algebra.element(sigma))
-    tangent = jnp.zeros_like(mu)
-    if dmu is not None:
-        tangent += expm(ad.T) @ dmu
-    if dsigma is not None:
-        moved = algebra.element(_flow(algebra, sigma, mu))
-        tangent -= algebra.poisson(moved) @ (_phi1(-ad) @ dsigma)
-    return tangent
-
-
-@eqx.filter_custom_jvp
-def _flow_doubledouble(algebra: LieAlgebra, sigma: Array, mu: Array, low: Array) -> tuple[Array, Array]:
-    """exp(ad*_σ) (μ + low) in double-double and in coordinates: high and low words."""
-    constants = jnp.asarray(structure_constants(algebra).transpose(1, 2, 0))
-    hi, lo = dd.expm_action(dd.contract(constants, sigma), dd.DoubleDouble(mu, low))
-    return hi, lo
-
-
-@_flow_doubledouble.def_jvp
-def _flow_doubledouble_jvp(primals, tangents):
-    """The low words are round-off: their derivative is zero."""
-    high, low = _flow_doubledouble(*primals)
-    return (high, low), (_flow_tangent(primals[:3], tangents[:3]), jnp.zeros_like(low))
-
-
-def expm(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """exp(a): a Taylor polynomial at norm at most one, then squarings.
-
-    `jax.scipy.linalg.expm` squares once too little and is wrong by up to 1e-8 from norm 6 on.
-    """
-    norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(a), axis=0)))
-    squarings = jnp.ceil(jnp.log2(jnp.maximum(norm, 1.0)))
-    a = a * 2.0**-squarings
-    one = jnp.eye(a.shape[0])
-    e = jax.lax.fori_loop(0, 18, lambda i, e: one + a @ e / (18.0 - i), one)
-
-    def square(i, e):
-        return jax.lax.cond(i < squarings, lambda e: e @ e, lambda e: e, e)
-
-    e = jax.lax.fori_loop(0, _MOST_SQUARINGS, square, e)
-    return jnp.where(squarings <= _MOST_SQUARINGS, e, jnp.nan)
-
-
-def _phi1(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """(exp(a) − 1)/a, from the exponential of an augmented matrix."""
-    n = a.shape[0]
-    augmented = jnp.zeros((2 * n, 2 * n)).at[:n, :n].set(a).at[:n, n:].set(jnp.eye(n))
-    return expm(augmented)[:n, n:]
-
-
-@lru_cache(maxsize=256)
-def structure_constants(algebra: LieAlgebra) -> np.ndarray:
-    """C with [e_i, e_j] = Σ_k C[i, j, k] e_k, from the bracket."""
-
-    def bracket(a: Array, b: Array) -> Array:
-        return algebra.coordinates(algebra.bracket(algebra.element(a), algebra.element(b)))
-
-    with jax.ensure_compile_time_eval():
-        basis = np.eye(algebra.dim)
-        table = jax.jit(jax.vmap(jax.vmap(bracket, (None, 0)), (0, None)))
-        return np.array(table(basis, basis), dtype=np.float64)
-
-
-@lru_cache(maxsize=256)
-def _index(algebra: LieAlgebra) -> int:
-    C = structure_constants(algebra)
-    generic = np.random.default_rng(0).standard_normal((3, algebra.dim))
-    return algebra.dim - max(np.linalg.matrix_rank(np.einsum("ijk,k->ij", C, mu)) for mu in generic)
-
-
-@lru_cache(maxsize=256)
-def _knows_all_casimirs(algebra: LieAlgebra) -> bool:
-    """Whether the known Casimirs, of which some may depend on others, fix the orbit of a generic state."""
-    if len(algebra.casimir_names) < algebra.index or algebra.index == 0:
-        return algebra.index == 0
-    with jax.ensure_compile_time_eval():
-        generic = np.random.default_rng(1).standard_normal(algebra.dim)
-        G = np.asarray(jax.jit(jax.jacrev(lambda c: algebra.casimirs(algebra.element(c))))(generic))
-    return bool(np.linalg.matrix_rank(G / np.linalg.norm(G, axis=1, keepdims=True), rtol=1e-9) >= algebra.index)
-
-
-@lru_cache(maxsize=256)
-def _polynomial_casimirs(algebra: LieAlgebra) -> tuple[np.ndarray, np.ndarray]:
-    """Linear Casimirs (rows z, the centre) and quadratic ones (symmetric Q) that are not products of linear ones.
-
-    <μ, z> is a Casimir when [ξ, z] = 0 for all ξ, μᵀQμ when a_ξ Q + Q a_ξᵀ = 0 with a_ξ the matrix of ad_ξ. Both are
-    null spaces; a few random ξ generate the equations, and the result is checked on all basis elements.
-    """
-    n = algebra.dim
-    C = structure_constants(algebra)
-    ad = C.transpose(0, 2, 1)  # ad[i] is the matrix of ad_{e_i}
-    linear = _null_space(ad.reshape(n * n, n))
-    if n > _LARGEST_SEARCH:
-        return linear, np.zeros((0, n, n))
-    rows, columns = np.triu_indices(n)
-    units = np.zeros((len(rows), n, n))
-    units[np.arange(len(rows)), rows, columns] = 1.0
-    units[np.arange(len(rows)), columns, rows] = 1.0
-    random = np.random.default_rng(0).standard_normal((min(n, 4), n))
-    xis = np.einsum("ri,ikj->rkj", random, ad)
-    equations = [(xi @ units + units @ xi.T).reshape(len(rows), -1).T for xi in xis]
-    found = _null_space(np.concatenate(equations))
-    if len(linear):
-        products = np.array([np.outer(a, b) + np.outer(b, a) for a in linear for b in linear])[:, rows, columns]
-        q, s, _ = np.linalg.svd(products.T, full_matrices=False)
-        q = q[:, s > 1e-10 * s[0]]
-        found = _null_space(np.concatenate([_complement(found), q.T]))
-    quadratic = np.einsum("kr,rij->kij", found, units)
-    residual = np.einsum("ial,klb->ikab", ad, quadratic) + np.einsum("kal,ibl->ikab", quadratic, ad)
-    whole = np.max(np.abs(residual), axis=(0, 2, 3), initial=0.0) < 1e-9
-    return linear, quadratic[whole]
-
-
-def _complement(rows: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of what is orthogonal to the given rows."""
-    if len(rows) == 0:
-        return np.eye(rows.shape[1])
-    if rows.shape[0] > rows.shape[1]:
-        rows = np.asarray(np.linalg.qr(rows, mode="r"))  # the same null space, without a huge U below
-    _, s, vt = np.linalg.svd(rows)
-    return vt[int(np.sum(s > 1e-10 * s[0])) :]
-
-
-def _null_space(equations: np.ndarray) -> np.ndarray:
-    """A basis of the null space in reduced row-echelon form: sparse, and the same whatever the algorithm."""
-    basis = _complement(equations) if np.any(equations) else np.eye(equations.shape[1])
-    basis = basis.copy()
-    row = 0
-    for column in range(basis.shape[1]):
-        if row == len(basis):
-            break
-        pivot = row + int(np.argmax(np.abs(basis[row:, column])))
-        if abs(basis[pivot, column]) < 1e-9:
-            continue
-        basis[[row, pivot]] = basis[[pivot, row]]
-        basis[row] /= basis[row, column]
-        others = np.arange(len(basis)) != row
-        basis[others] -= np.outer(basis[others, column], basis[row])
-        row += 1
-    nearest = np.round(basis * 60) / 60  # small rationals, as they are for integer structure constants
-    return np.where(np.abs(basis - nearest) < 1e-9, nearest, basis)

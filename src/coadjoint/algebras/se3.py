@@ -6,9 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
-from ..numerics.series import arctan
-from .base import LieAlgebra, cap
-from .so3 import SO3, Vec3, align, cross, orthogonal, reciprocal, rescale, rotation, turn
+from ..numerics.series import arctan, stumpffs
+from .base import LieAlgebra
+from .casimirs import cap
+from .so3 import SO3, Vec3, align, cross, orthogonal, reciprocal, rescale, rotation
 
 Vec6 = Float[Array, "6"]
 
@@ -38,6 +39,10 @@ class SE3(LieAlgebra):
     def flow(self, sigma: Vec6, mu: Vec6) -> Vec6:
         """(Rπ + (D_v R)γ, Rγ) with R = R(ω) Rodrigues' rotation."""
         return mu + _turn(sigma, mu)
+
+    def change(self, sigma: Vec6, mu: Vec6) -> Vec6:
+        """The same without μ."""
+        return _turn(sigma, mu)
 
     def dexp(self, sigma: Vec6, zeta: Vec6) -> Vec6:
         """The function of so(3) on the diagonal, its derivative below."""
@@ -88,6 +93,16 @@ class SE3(LieAlgebra):
         """The Casimirs."""
         return ("π·γ", "|γ|²")
 
+    @property
+    def index(self) -> int:
+        """2."""
+        return 2
+
+    @property
+    def known_casimirs(self) -> int:
+        """All."""
+        return 2
+
     def casimir_scales(self, mu: Vec6) -> Float[Array, "2"]:
         """(|π||γ|, |γ|²), also where the square of π underflows and π·γ does not."""
         pi, gamma = _halves(mu)
@@ -104,14 +119,18 @@ class SE3(LieAlgebra):
 
         What adding to μ rounds off is kept for the next step: without noise the energy then does not drift either.
         """
+        return self.settle(sigma, mu, _turn(sigma, mu), anchor)
+
+    def settle(self, sigma: Vec6, mu: Vec6, change: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
+        """`transport` by a known change."""
         values, low = anchor
-        high, low = dd.two_sum(mu, _turn(sigma, mu) + low)
+        high, low = dd.two_sum(mu, change + low)
         (pi, gamma), (pi_low, gamma_low) = _halves(high), _halves(low)
         dgamma = rescale(gamma, gamma_low, values[1])
         error = values[0] - pi @ gamma - (pi_low @ gamma + pi @ (gamma_low + dgamma))
         dpi = error * reciprocal(values[1]) * gamma
-        change = cap(jnp.concatenate([dpi, dgamma]), high)
-        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + change))
+        cured = cap(jnp.concatenate([dpi, dgamma]), high)
+        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + cured))
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SE(3), as 4×4 matrices ((R, p), (0, 1)).
@@ -161,11 +180,33 @@ def _halves(x: Vec6) -> tuple[Vec3, Vec3]:
     return x[:3], x[3:]
 
 
+@eqx.filter_custom_jvp
 def _turn(sigma: Vec6, mu: Vec6) -> Vec6:
-    """flow(σ, μ) − μ."""
+    """flow(σ, μ) − μ: with c_k at |ω|² and a = π×ω + γ×v,
+
+        δγ = c₁ γ×ω + c₂ (γ×ω)×ω,
+        δπ = c₁ a + c₂ (a×ω + (γ×ω)×v) + (ω·v) ((c₃ − c₂) γ×ω + (2c₄ − c₃) (γ×ω)×ω),
+
+    δγ being Rodrigues' formula and δπ that of π and the derivative of δγ in the direction v.
+    """  # fmt: skip
     (omega, v), (pi, gamma) = _halves(sigma), _halves(mu)
-    dgamma, drift = jax.jvp(lambda w: turn(w, gamma), (omega,), (v,))
-    return jnp.concatenate([turn(omega, pi) + drift, dgamma])
+    c1, c2, c3, c4 = stumpffs(omega @ omega)
+    once = cross(gamma, omega)
+    twice = cross(once, omega)
+    a = cross(pi, omega) + cross(gamma, v)
+    along = (omega @ v) * ((c3 - c2) * once + (2.0 * c4 - c3) * twice)
+    return jnp.concatenate([c1 * a + c2 * (cross(a, omega) + cross(once, v)) + along, c1 * once + c2 * twice])
+
+
+@_turn.def_jvp
+def _turn_jvp(primals, tangents):
+    """turn(σ, δμ) + ad*_{dexp_{−σ} δσ} flow(σ, μ): smaller than the derivative of a derivative."""
+    (sigma, mu), (dsigma, dmu) = primals, tangents
+    change = _turn(sigma, mu)
+    tangent = jnp.zeros_like(change) if dmu is None else _turn(sigma, dmu)
+    if dsigma is not None:
+        tangent = tangent + SE3().ad_star(_lift(_so3.dexp, -sigma, dsigma), mu + change)
+    return change, tangent
 
 
 def _lift(function, sigma: Vec6, zeta: Vec6) -> Vec6:

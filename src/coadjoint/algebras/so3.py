@@ -7,7 +7,8 @@ from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
 from ..numerics.series import arctan, half_cot, stumpff
-from .base import LieAlgebra, cap
+from .base import LieAlgebra
+from .casimirs import cap
 
 Vec3 = Float[Array, "3"]
 
@@ -46,6 +47,10 @@ class SO3(LieAlgebra):
         """Rodrigues' formula."""
         return rotate(sigma, mu)
 
+    def change(self, sigma: Vec3, mu: Vec3) -> Vec3:
+        """Rodrigues' formula, without μ."""
+        return turn(sigma, mu)
+
     def dexp(self, sigma: Vec3, zeta: Vec3) -> Vec3:
         """ζ + c₂ σ×ζ + c₃ σ×(σ×ζ), Stumpff functions of |σ|²."""
         x = sigma @ sigma
@@ -82,6 +87,16 @@ class SO3(LieAlgebra):
         """The Casimir."""
         return ("|μ|²",)
 
+    @property
+    def index(self) -> int:
+        """1."""
+        return 1
+
+    @property
+    def known_casimirs(self) -> int:
+        """All."""
+        return 1
+
     def casimir_scales(self, mu: Vec3) -> Float[Array, "1"]:
         """|μ|²."""
         return self.casimirs(mu)
@@ -92,10 +107,14 @@ class SO3(LieAlgebra):
 
     def transport(self, sigma: Vec3, mu: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
         """Rotate, then rescale to |μ₀|; what adding to μ rounds off is kept for the next step."""
+        return self.settle(sigma, mu, turn(sigma, mu), anchor)
+
+    def settle(self, sigma: Vec3, mu: Vec3, change: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
+        """`transport` by a known change."""
         values, low = anchor
-        high, low = dd.two_sum(mu, turn(sigma, mu) + low)
-        change = rescale(high, low, values[0])
-        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + cap(change, high)))
+        high, low = dd.two_sum(mu, change + low)
+        cured = cap(rescale(high, low, values[0]), high)
+        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + cured))
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SO(3), as rotation matrices.

@@ -9,13 +9,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics.functions import Constant, Function, intern
-from .base import LieAlgebra, structure_constants
+from .base import LieAlgebra
+from .constants import structure_constants
 
 
 class StructureConstants(LieAlgebra):
     """The Lie algebra with [e_i, e_j] = Σ_k C[i, j, k] e_k.
 
-    Antisymmetry and the Jacobi identity are checked. Linear and quadratic Casimirs are found as null spaces; others
+    Antisymmetry and the Jacobi identity are checked. Casimirs to degree 4 are found as null spaces; others
     may be given as a function `casimirs(mu)` that returns a vector, which then stands for all of them.
     """
 
@@ -57,17 +58,6 @@ class StructureConstants(LieAlgebra):
     def ad_star(self, xi: Float[Array, " n"], mu: Float[Array, " n"]) -> Float[Array, " n"]:
         """Σ_ik ξ_i C[i, :, k] μ_k."""
         return mu @ self.ad(xi)
-
-    def casimirs(self, mu: Float[Array, " n"]) -> Float[Array, " k"]:
-        """The given Casimirs, or those found."""
-        return LieAlgebra.casimirs(self, mu) if self.given_casimirs is None else self.given_casimirs(mu)
-
-    @property
-    def casimir_names(self) -> tuple[str, ...]:
-        """The given names, or C1, C2, …"""
-        if self.given_casimirs is None:
-            return super().casimir_names
-        return self.given_names
 
 
 def _check_constants(C: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from .base import LieAlgebra
 
 Matrix = Complex[Array, "n n"]
 
+_LARGEST_POWER = 5  # of the traces that are given as Casimirs
 _LARGEST_DENSE = 64  # dimension up to which dexp and dexpinv form the matrix of ad
 
 
@@ -26,8 +27,9 @@ class SU(LieAlgebra):
     """su(n) on complex skew-Hermitian traceless n×n matrices.
 
     <μ, ξ> = −Tr(μξ) = Re Σ μ̄_ij ξ_ij, so ad*_ξ μ = [μ, ξ] and flow(σ, μ) = e^{−σ} μ e^{σ}. The product of two
-    skew-Hermitian matrices gives the commutator at once: [A, B] = AB − (AB)ᴴ. Casimirs: Tr(Hᵏ), k = 2 … n, of the
-    Hermitian H = −iμ. Coordinates are orthonormal under the pairing.
+    skew-Hermitian matrices gives the commutator at once: [A, B] = AB − (AB)ᴴ. Casimirs: the
+    eigenvalues of the Hermitian H = −iμ; the traces Tr(Hᵏ) are given up to k = 5. Coordinates are orthonormal under the
+    pairing.
     """
 
     n: int = eqx.field(static=True)
@@ -120,18 +122,35 @@ class SU(LieAlgebra):
         return g - (jnp.trace(g) / self.n) * jnp.eye(self.n)
 
     def casimirs(self, mu: Matrix) -> Float[Array, " k"]:
-        """Tr(Hᵏ) for k = 2 … n, from the eigenvalues of H = −iμ."""
+        """Tr(Hᵏ) for k = 2 … 5 (n, if that is less), from the eigenvalues of H = −iμ."""
         lam = jnp.linalg.eigvalsh(-1j * mu)
-        return jnp.sum(lam ** np.arange(2, self.n + 1)[:, None], axis=1)
+        return jnp.sum(lam ** self._powers[:, None], axis=1)
 
     @property
     def casimir_names(self) -> tuple[str, ...]:
         """The traces of powers."""
-        return tuple(f"Tr H^{k}" for k in range(2, self.n + 1))
+        return tuple(f"Tr H^{k}" for k in self._powers)
 
     def casimir_scales(self, mu: Matrix) -> Float[Array, " k"]:
-        """‖μ‖ᵏ."""
-        return jnp.linalg.norm(mu) ** np.arange(2, self.n + 1)
+        """Σ|λ|ᵏ over the eigenvalues λ of H."""
+        lam = jnp.linalg.eigvalsh(-1j * mu)
+        return jnp.sum(jnp.abs(lam) ** self._powers[:, None], axis=1)
+
+    @property
+    def _powers(self) -> np.ndarray:
+        """A few: the trace of a high power is that of the largest eigenvalue alone."""
+        return np.arange(2, min(self.n, _LARGEST_POWER) + 1)
+
+    @property
+    def known_casimirs(self) -> int:
+        """All: the eigenvalues."""
+        return self.n - 1
+
+    def orbit_error(self, mu: Matrix, start: Matrix) -> Float[Array, ""]:
+        """The largest change of an eigenvalue, over the largest eigenvalue in size: ‖μ‖₂."""
+        lam, before = (jnp.linalg.eigvalsh(-1j * x) for x in (mu, start))
+        scale = jnp.max(jnp.abs(before))
+        return jnp.max(jnp.abs(lam - before)) / jnp.where(scale > 0, scale, 1.0)
 
     @property
     def index(self) -> int:

@@ -63,13 +63,14 @@ def resume(
     store: Path = typer.Argument(help="A store that was written by coadjoint."),
     t1: float | None = typer.Option(None, help="Go on to a later time than the run was made for."),
     model: str | None = typer.Option(None, metavar="MODULE:FUNCTION", help="For a model of your own, its name again."),
+    backend: str | None = typer.Option(None, help="What computes the steps from now on: auto, native or xla."),
     as_json: bool = _JSON,
 ) -> None:
     """Go on with a run from its last checkpoint, or extend one that is finished."""
     with _errors("resume", as_json):
         from ..experiments.experiment import resume as work
 
-        work(store, t1=t1, model=model, progress=_bar(as_json))
+        work(store, t1=t1, model=model, backend=backend, progress=_bar(as_json))
         _report(store, as_json)
 
 
@@ -185,7 +186,7 @@ def _report(store: Path, as_json: bool) -> None:
 @contextlib.contextmanager
 def _errors(command: str, as_json: bool) -> Iterator[None]:
     """What went wrong is one sentence; status 2 for what the user can put right, 130 after Ctrl-C."""
-    from ..running.solution import UnsolvedStepError
+    from ..running.results import UnsolvedStepError
     from ..store.durable import StoreError
 
     def say(message: str, event: str = "error") -> None:

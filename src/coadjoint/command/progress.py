@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,8 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ..numerics.functions import Constant
-from ..running.chunk import Point
-from ..running.solving import Run
+from ..running.exclusive import uses_lapack, xla_alone
+from ..running.plan import Plan
+from ..running.points import Point
+from ..running.results import scaled_errors
 
 _OFTEN, _SELDOM = 0.5, 10.0  # seconds between two looks: in a terminal, elsewhere
 
@@ -71,9 +74,9 @@ class Bar:
             disable=not self.shown,
         )
 
-    def serving(self, run: Run, members: int) -> "Served":
+    def serving(self, plan: Plan) -> "Served":
         """For one run: what `solve(progress=...)` takes."""
-        return Served(self, run)
+        return Served(self, plan)
 
     def __enter__(self) -> "Bar":
         self.began = self.last = time.perf_counter()
@@ -90,7 +93,7 @@ class Bar:
             self.done += done
             self.before += done
 
-    def add(self, more: int, point: Point, mu0: Array, run: Run) -> None:
+    def add(self, more: int, points: Point, mu0: Array, plan: Plan) -> None:
         """So many more steps are done; the point where a run stands, and where it began."""
         with self.lock:
             self.done += more
@@ -98,22 +101,22 @@ class Bar:
             finished = self.done >= self.total
             if finished or now - self.last > (_OFTEN if self.shown else _SELDOM):
                 self.last = now
-                self._show(self._look(now, point, mu0, run))
+                self._show(self._look(now, points, mu0, plan))
             elif self.shown:
                 self.progress.update(self.task, completed=self.done)
 
-    def _look(self, now: float, point: Point, mu0: Array, run: Run) -> Look:
-        tally = jax.tree.map(np.asarray, point.tally)
-        steps = max(float(np.mean(tally.substeps)), 1.0)
+    def _look(self, now: float, points: Point, mu0: Array, plan: Plan) -> Look:
+        totals = jax.tree.map(np.asarray, points.totals)
+        steps = max(float(np.mean(totals.substeps)), 1.0)
         rate = (self.done - self.before) / max(now - self.began, 1e-9)
         return Look(
             self.done,
             self.total,
             rate,
-            float(np.mean(tally.iterations)) / steps,
-            float(np.max(tally.residual)),
-            casimir_error(run, point.mu, mu0),
-            int(np.sum(tally.unsolved)),
+            float(np.mean(totals.iterations)) / steps,
+            float(np.max(totals.residual)),
+            casimir_error(plan, points.mu, mu0),
+            int(np.sum(totals.unsolved)),
         )
 
     def _show(self, look: Look) -> None:
@@ -128,47 +131,53 @@ class Bar:
 
 
 class Served:
-    """One of the runs that a bar serves; `own`: the bar begins and ends with it."""
+    """One of the runs that a bar serves; if it is the only one, the bar begins and ends with it."""
 
-    def __init__(self, bar: Bar, run: Run, own: bool = False):
-        self.bar, self.run, self.own = bar, run, own
+    def __init__(self, bar: Bar, plan: Plan, only: bool = False):
+        self.bar, self.plan, self.only = bar, plan, only
 
     def __enter__(self) -> "Served":
-        if self.own:
+        if self.only:
             self.bar.__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        if self.own:
+        if self.only:
             self.bar.__exit__(*exc)
 
     def begin(self, done: int) -> None:
         """So many steps were done before."""
         self.bar.begin(done)
 
-    def add(self, more: int, point: Point, mu0: Array) -> None:
+    def add(self, more: int, points: Point, mu0: Array) -> None:
         """So many more steps are done."""
-        self.bar.add(more, point, mu0, self.run)
+        self.bar.add(more, points, mu0, self.plan)
 
 
-def bar_for(run: Run, members: int) -> Served:
+def bar_for(plan: Plan) -> Served:
     """A bar for one run."""
-    return Served(Bar(run.steps * members), run, own=True)
+    return Served(Bar(steps_of([plan])), plan, only=True)
 
 
-def casimir_error(run: Run, mu: Array, mu0: Array) -> float | None:
+def steps_of(plans: Iterable[Plan]) -> int:
+    """Steps of all members of all runs, as a bar counts them."""
+    return sum(plan.steps * (plan.members or 1) for plan in plans)
+
+
+def casimir_error(plan: Plan, mu: Array, mu0: Array) -> float | None:
     """The largest |C(μ) − C(μ₀)| over Casimirs and members, scaled; None if no Casimir is known."""
-    algebra = run.system.algebra
+    algebra = plan.system.algebra
     if not algebra.casimir_names:
         return None
     rows = [jnp.asarray(x).reshape(-1, *algebra.shape) for x in (mu, mu0)]
-    return float(np.max(np.asarray(_errors(Constant(algebra), *rows))))
+    with xla_alone(uses_lapack(algebra.casimirs, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))):
+        return float(np.max(np.asarray(_errors(Constant(algebra), *rows))))
 
 
 @eqx.filter_jit
 def _errors(algebra: Constant, mu: Array, mu0: Array) -> Array:
     def one(a: Array, b: Array) -> Array:
-        scales = algebra.value.casimir_scales(b)
-        return jnp.abs(algebra.value.casimirs(a) - algebra.value.casimirs(b)) / jnp.where(scales > 0, scales, 1.0)
+        known = algebra.value
+        return scaled_errors(known.casimirs(a), known.casimirs(b), known.casimir_scales(b))
 
     return jax.vmap(one)(mu, mu0)

@@ -2,23 +2,24 @@
 
 import contextlib
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
+from ..running.results import scaled_errors
 from ..store.durable import Lock
-from ..store.reading import CHECKPOINTS, LOCK, Contents, contents, statistics
+from ..store.reading import CHECKPOINTS, LOCK, Contents, contents, totals
 
 
 def summary(path: Path) -> dict[str, Any]:
     """What is in a store, how far its run is, and how well it went."""
     found = contents(path)
     header, config = found.header, found.header["configuration"]
-    tiles = header["tiles"]
-    done, total = sum(p.step for p in found.parts if p is not None), sum(header["steps"]) * tiles
-    stats = {name: value for name, value in statistics(found).items() if np.size(value)}
+    done, total = sum(c.step for c in found.checkpoints if c is not None), sum(header["steps"]) * header["tiles"]
+    stats = {name: value for name, value in totals(found).items() if np.size(value)}
     begun = stats["steps"] > 0
     steps = int(stats["steps"][begun].sum())
     return {
@@ -29,12 +30,13 @@ def summary(path: Path) -> dict[str, Any]:
         "integrator": config["integrator"]["type"],
         "noises": _noises(config),
         "members": header["members"],
+        "reduced": config.get("reduce") is not None,
         "sweep": header["axes"],
         "t0": config["t0"],
         "t1": config["t1"],
         "dt": config["dt"],
         "save_every": config["save_every"],
-        "saved_times": max((p.rows for p in found.parts if p is not None), default=0),
+        "saved_times": found.saved,
         "steps_done": done,
         "steps": total,
         "finished": done == total,
@@ -43,10 +45,30 @@ def summary(path: Path) -> dict[str, Any]:
         "iterations_per_step": float(stats["iterations"][begun].sum() / steps) if steps else 0.0,
         "worst_residual": float(np.max(stats["residual"][begun], initial=0.0)),
         "unsolved": int(stats["unsolved"][begun].sum()),
+        "backend": _listed(about["backend"] for about in header["backends"]),
+        "reason": " ".join(dict.fromkeys(about["reason"] for about in header["backends"] if about["reason"])),
+        "arithmetic": header["arithmetic"],
+        "changes": [_change(note) for note in header["history"]],
         "bytes": sum(p.stat().st_size for p in path.rglob("*") if p.is_file()),
         "versions": header["versions"],
         "platform": header["platform"],
         "experiment": header["experiment"],
+    }
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, words)))
+
+
+def _change(note: dict[str, Any]) -> dict[str, Any]:
+    """Where a run went on under other conditions, and under which."""
+    backends = _listed(about["backend"] for about in note.get("backends", ()))
+    return {
+        "step": min(note.get("steps", [0])),
+        "versions": note["versions"],
+        "processor": note["platform"]["processor"],
+        "arithmetic": note.get("arithmetic"),
+        "backend": backends,
     }
 
 
@@ -60,30 +82,30 @@ def _noises(config: dict[str, Any]) -> int:
 
 def casimir_errors(found: Contents) -> dict[str, float]:
     """The largest scaled error of each Casimir, over all that is stored."""
-    group = found.arrays()
+    arrays = found.arrays()
     if "casimirs" not in found.header["variables"]:
         return {}
-    values, scale = group["casimirs"], np.asarray(group["casimir_scale"][...])
+    values, scales = arrays["casimirs"], np.asarray(arrays["casimir_scale"][...])
     dims = found.header["variables"]["casimirs"]["dimensions"]
     axis, rows = dims.index(found.header["time"]), found.header["rows"]
-    last = max((p.rows for p in found.parts if p is not None), default=0)
     before = (slice(None),) * axis
     start = np.asarray(values[(*before, slice(0, 1))])
-    scale = np.expand_dims(np.where(scale > 0, scale, 1.0), axis)
+    scales = np.expand_dims(scales, axis)
     worst = np.zeros(start.shape[-1])
-    for first in range(0, last, rows):
-        errors = np.abs(np.asarray(values[(*before, slice(first, min(first + rows, last)))]) - start) / scale
+    for first in range(0, found.saved, rows):
+        some = np.asarray(values[(*before, slice(first, min(first + rows, found.saved)))])
+        errors = scaled_errors(some, start, scales)
         worst = np.fmax(worst, np.fmax.reduce(errors.reshape(-1, errors.shape[-1]), axis=0))
-    return dict(zip((str(n) for n in group["casimir"][...]), worst.tolist(), strict=True))
+    return dict(zip((str(n) for n in arrays["casimir"][...]), worst.tolist(), strict=True))
 
 
 def verify(path: Path) -> int:
     """Read every chunk that must be there, checking its checksum; how many there are."""
     found = contents(path)
-    group = found.arrays()
+    arrays = found.arrays()
     count = 0
     for name, about in found.header["variables"].items():
-        array = group[name]
+        array = arrays[name]
         if about["kind"] == "coordinate":
             np.asarray(array[...])
         for key in (path / name).glob("c*"):
@@ -113,18 +135,29 @@ def words(s: dict[str, Any]) -> str:
         lines.append(f"  sweep     {name} = {shown}")
     kept = list(s["casimir_errors"].items())
     more = f", and {len(kept) - 6} more" if len(kept) > 6 else ""
-    lines.append(f"  casimirs  {', '.join(f'{n} within {e:.1e}' for n, e in kept[:6]) or 'none known'}{more}")
+    none = "not kept: members are reduced to statistics" if s["reduced"] else "none known"
+    lines.append(f"  casimirs  {', '.join(f'{n} within {e:.1e}' for n, e in kept[:6]) or none}{more}")
     lines.append(
         f"  solver    {s['iterations_per_step']:.1f} iterations a step, worst residual {s['worst_residual']:.1e}, "
         f"{s['unsolved']} not solved"
     )
+    lines.append(f"  backend   {s['backend'] or 'none yet'}" + (f": {s['reason']}" if s["reason"] else ""))
     size = s["bytes"]
     lines.append(f"  on disk   {size / 1e9:.2f} GB" if size > 1e9 else f"  on disk   {size / 1e6:.2f} MB")
     versions = s["versions"]
     lines.append(f"  made by   coadjoint {versions['coadjoint']}, jax {versions['jax']}, {s['platform']['processor']}")
+    for change in s["changes"]:
+        lines.append(_went_on(change))
     if s["being_written_by"]:
         lines.append(f"  writing   {s['being_written_by']}")
     return "\n".join(lines)
+
+
+def _went_on(change: dict[str, Any]) -> str:
+    """A line on where a run went on under other conditions."""
+    by = [f"coadjoint {change['versions']['coadjoint']}", f"jax {change['versions']['jax']}", change["processor"]]
+    by += [f"arithmetic {change['arithmetic']}", change["backend"]] if change["backend"] else []
+    return f"  then by   {', '.join(by)}, from step {change['step']} on"
 
 
 class Parameter(NamedTuple):
@@ -172,6 +205,7 @@ def new(name: str) -> str:
     lines = [f"# {first}", "", "[model]", f'name = "{name}"']
     lines += [f"{'# ' * p.by_model}{key} = {p.value or '…'}" for key, p in defaults.items()]
     run = {"t1": "100.0", "dt": "0.01", "key": "0", "members": "1", "save_every": "10", "integrator": '"TMK"'}
+    run["backend"] = '"auto"'
     about = ABOUT_RUN | {"integrator": f"or {', '.join(n for n in known_integrators() if n != 'TMK')}"}
     width = max(len(f"{k} = {v}") for k, v in run.items())
     lines += ["", "[run]", *(f"{f'{k} = {v}':<{width}}  # {about[k]}" for k, v in run.items())]

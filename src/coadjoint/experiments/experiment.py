@@ -13,13 +13,11 @@ from typing import Any
 import jax
 
 from ..drivers import Brownian
-from ..integrators.base import Integrator
-from ..models.origin import origin
-from ..running.ensembles import ensemble_job
-from ..running.solving import Job, solve_job
-from ..store.configuration import configuration, digest
+from ..integrators.tmk import TMK
+from ..running.backends import choose
+from ..running.plan import Plan, plan_ensemble, plan_solve
 from ..store.durable import StoreError
-from ..store.layout import STATISTICS, Axis
+from ..store.layout import TOTALS, Axis
 from ..store.reading import Stored, read_header
 from ..store.recording import recording
 from .schema import (
@@ -31,7 +29,6 @@ from .schema import (
     first_line,
     make_model,
     nearest,
-    parameters,
     shown,
 )
 
@@ -69,7 +66,7 @@ class Experiment:
         """The swept parameters and the dimensions they make."""
         swept = check_sweep(self.tables.get("sweep", {}))
         last = [name.split(".")[-1] for name in swept]
-        taken = _RESERVED | set(STATISTICS)
+        taken = _RESERVED | set(TOTALS)
         names = [n if last.count(n) == 1 and n not in taken else full for n, full in zip(last, swept, strict=True)]
         return tuple(Axis(full, name, tuple(v)) for (full, v), name in zip(swept.items(), names, strict=True))
 
@@ -83,10 +80,10 @@ class Experiment:
             out.append(tables)
         return out
 
-    def jobs(self, progress: Any = False) -> list[Job]:
-        """The runs, ready to go."""
+    def plans(self) -> list[Plan]:
+        """The plans of all runs."""
         with _naming(self.source):
-            jobs: list[Job] = []
+            plans: list[Plan] = []
             made: dict[str, Any] = {}
             for tables in self.combinations():
                 make, arguments = check_model(tables["model"], self.factory)
@@ -94,9 +91,9 @@ class Experiment:
                 if key not in made:
                     made[key] = make_model(make, arguments)
                 system, mu0 = made[key]
-                jobs.append(_job(system, mu0, check_run(tables["run"]), progress))
-            _check_alike(jobs, self.axes)
-            return jobs
+                plans.append(_plan(system, mu0, check_run(tables["run"])))
+            _check_alike(plans, self.axes)
+            return plans
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
@@ -133,15 +130,23 @@ def run(
     return _execute(experiment, Path(out), False, progress)
 
 
-def resume(path: str | Path, *, t1: float | None = None, model: Any = None, progress: Any = False) -> Stored:
+def resume(
+    path: str | Path,
+    *,
+    t1: float | None = None,
+    model: Any = None,
+    backend: str | None = None,
+    progress: Any = False,
+) -> Stored:
     """Go on with a run in a store, from its last checkpoint; to a later `t1`, if one is given.
 
     For runs of a model of `coadjoint.models`, by `solve`, `ensemble` or an experiment. For a model of your own give it
     again as `model`, the function or its name "module:function": nothing that a store names is ever called otherwise.
+    `backend`: in place of the one that was asked for before.
     """
     path = Path(path)
     header = read_header(path, "resume")
-    tables = header["experiment"]
+    tables = copy.deepcopy(header["experiment"])
     if tables is None:
         call = "ensemble" if header["kind"] == "ensemble" else "solve"
         raise StoreError(
@@ -155,73 +160,70 @@ def resume(path: str | Path, *, t1: float | None = None, model: Any = None, prog
             f"{path} has a model of your own, {name}: say that you want it called, with "
             f"resume({str(path)!r}, model={name!r}) or `coadjoint resume {path} --model {name}`."
         )
-    if t1 is not None:
-        if any(axis == "run.t1" for axis in dict(check_sweep(tables.get("sweep", {})))):
-            raise StoreError(f"{path} is a sweep over run.t1, which cannot be extended.")
-        tables = copy.deepcopy(tables)
-        tables["run"]["t1"] = t1
+    swept = check_sweep(tables.get("sweep", {}))
+    for key, value in {"t1": t1, "backend": backend}.items():
+        if value is None:
+            continue
+        if f"run.{key}" in swept:
+            raise StoreError(f"{path} is a sweep over run.{key}, which cannot be {'extended' if t1 else 'changed'}.")
+        tables["run"][key] = value
     return _execute(Experiment(tables, str(path), factory), path, True, progress)
 
 
 def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any) -> Stored:
     """All runs of the experiment; `progress` is true, false or a `Bar`, which serves all of them."""
+    plans = experiment.plans()
+    with _naming(experiment.source):
+        try:
+            programs = [choose(plan) for plan in plans]
+        except ValueError as error:
+            raise ExperimentError(f"run.{first_line(error)}") from None
+
+    def all_runs(watch: Any) -> Stored:
+        with recording(plans, programs, experiment.axes, path, resumed, experiment.tables) as store:
+            results = [store.execute(k, watch) for k in range(len(plans))]
+        return Stored(path, None, None) if experiment.axes else results[0]
+
     if not progress:
-        return _run_all(experiment, experiment.jobs(), path, resumed)
-    from ..command.progress import Bar
+        return all_runs(False)
+    from ..command.progress import Bar, steps_of
 
     bar = Bar() if progress is True else progress
-    jobs = experiment.jobs(bar.serving)
-    bar.total = sum(job.run.steps * _places(job) for job in jobs)
+    bar.total = steps_of(plans)
     with bar:
-        return _run_all(experiment, jobs, path, resumed)
+        return all_runs(bar.serving)
 
 
-def _run_all(experiment: Experiment, jobs: list[Job], path: Path, resumed: bool) -> Stored:
-    with recording(jobs, experiment.axes, path, resumed, experiment.tables) as store:
-        results = [store.execute(k) for k in range(len(jobs))]
-    return Stored(path, None, None) if experiment.axes else results[0]
-
-
-def _places(job: Job) -> int:
-    """Members with padding, as a progress bar counts them."""
-    return 1 if job.members is None else -(-job.members // job.tile) * job.tile
-
-
-def _job(system: Any, mu0: Any, run: dict[str, Any], progress: Any) -> Job:
+def _plan(system: Any, mu0: Any, run: dict[str, Any]) -> Plan:
     options: dict[str, Any] = {"t0": 0.0, "save_every": 1, "group": False, "throw": True, "members": 1, "key": None}
-    options |= run
-    options.setdefault("integrator", _default_integrator())
+    options |= {"integrator": TMK(), "backend": "auto", "mu0": mu0, "reduce": None} | run
     grid, depth = options.pop("grid", None), options.pop("depth", None)
-    key, members = options.pop("key"), options.pop("members")
+    key, members, mu0, reduce = (options.pop(name) for name in ("key", "members", "mu0", "reduce"))
     try:
         if system.n_noise and key is None:
             raise ExperimentError("run.key is missing: the model has noise, and the key says which path it takes.")
         driver = Brownian(key, grid, depth) if system.n_noise else None
-        options |= {"key": None, "driver": driver, "save": None, "progress": progress, "stored": True}
-        if members == 1:
-            return solve_job(system, mu0, **options)
-        return ensemble_job(system, mu0, members=members, params=None, reduce=None, **options)
+        options |= {"key": None, "driver": driver, "save": None, "stored": True}
+        if members == 1 and reduce is None:
+            return plan_solve(system, mu0, **options)
+        return plan_ensemble(system, mu0, members=members, params=None, reduce=reduce, **options)
     except ExperimentError:
         raise
     except (TypeError, ValueError) as error:
         raise ExperimentError(f"run: {first_line(error)}") from None
 
 
-def _default_integrator() -> Integrator:
-    from ..integrators.tmk import TMK
-
-    return TMK()
-
-
-def _check_alike(jobs: list[Job], axes: tuple[Axis, ...]) -> None:
+def _check_alike(plans: list[Plan], axes: tuple[Axis, ...]) -> None:
     """All runs of a sweep must give arrays of one shape."""
     names = ", ".join(f"sweep.{a.parameter}" for a in axes)
-    for job in jobs[1:]:
-        same = jax.tree.structure(job.record) == jax.tree.structure(jobs[0].record)
-        shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(j.record)] for j in (job, jobs[0])]
-        algebras = [j.run.system.algebra.casimir_names for j in (job, jobs[0])]
-        if not same or shapes[0] != shapes[1] or algebras[0] != algebras[1]:
-            raise ExperimentError(f"{names} changes the shape of the state: make stores of their own.")
+
+    def shape(plan: Plan) -> Any:
+        saved = plan.record if plan.reduce is None else plan.accumulator
+        leaves = [(x.shape, x.dtype) for x in jax.tree.leaves(saved)]
+        return jax.tree.structure(saved), leaves, plan.system.algebra.casimir_names
+
+    if any(shape(plan) != shape(plans[0]) for plan in plans[1:]):
+        raise ExperimentError(f"{names} changes the shape of the state: make stores of their own.")
 
 
 def _put(tables: dict[str, Any], name: str, value: Any) -> None:
@@ -262,47 +264,3 @@ def _naming(source: str) -> Iterator[None]:
         if str(error).startswith(f"{source}: "):
             raise
         raise ExperimentError(f"{source}: {error}") from error.__cause__
-
-
-# The other way round: a run that was made in Python, as an experiment.
-
-
-def as_experiment(job: Job) -> dict[str, Any] | None:
-    """The tables that make the same run, if there are any: a model of ours, called with plain values."""
-    made = origin(job.run.system)
-    driver = job.run.driver
-    if made is None or job.custom or job.reduce is not None or job.params is not None:
-        return None
-    tables: dict[str, Any] = {"model": {"name": made.name, **made.arguments}, "run": {}}
-    options = _options(job.run.integrator)
-    if options is None:
-        return None
-    run: dict[str, Any] = {"t0": job.run.t0, "t1": job.run.t0 + job.run.steps * job.run.dt, "dt": job.run.dt}
-    run |= {"save_every": job.run.save_every, "group": job.group, "members": job.members or 1, "integrator": options}
-    run["throw"] = job.throw
-    if job.run.system.n_noise:
-        if not isinstance(driver, Brownian):
-            return None
-        run["key"] = (int(driver.key.a) << 32) | int(driver.key.b)
-        run |= {k: v for k, v in {"grid": driver.grid, "depth": driver.depth}.items() if v is not None}
-    tables["run"] = run
-    try:
-        again = Experiment(tables, "").jobs()[0]
-    except ExperimentError:
-        return None
-    return tables if digest(configuration(again)) == digest(configuration(job)) else None
-
-
-def _options(integrator: Integrator) -> dict[str, Any] | None:
-    """The arguments of an integrator; None if they cannot be told."""
-    options: dict[str, Any] = {"name": type(integrator).__name__}
-    for name in parameters(type(integrator)):
-        holder = integrator if hasattr(integrator, name) else getattr(integrator, "solve", None)
-        if not hasattr(holder, name):
-            return None
-        value = getattr(holder, name)
-        value = _options(value) if isinstance(value, Integrator) else value
-        if not isinstance(value, (bool, int, float, str, dict)):
-            return None
-        options[name] = value
-    return options

@@ -11,11 +11,14 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from .. import integrators, models
 from ..integrators.base import Integrator
 from ..numerics import checks
+from ..running import reducers
+from ..running.plan import BACKENDS
 from ..systems import System
 
 _LARGEST_SIZE = 10_000  # of a whole number that a model takes: beyond, a typing error is likelier than a machine for it
@@ -40,6 +43,11 @@ def known_integrators() -> dict[str, type[Integrator]]:
     """All integrators of `coadjoint.integrators`."""
     found = {name: c for name, c in vars(integrators).items() if inspect.isclass(c) and issubclass(c, Integrator)}
     return {name: c for name, c in found.items() if not inspect.isabstract(c) and not name.startswith("_")}
+
+
+def known_reducers() -> dict[str, Callable[..., Any]]:
+    """All reducers of `coadjoint`."""
+    return {name: c for name, c in vars(reducers).items() if inspect.isclass(c) and issubclass(c, eqx.Module)}
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -204,6 +212,13 @@ def _depth(where: str, value: Any) -> int:
     return number
 
 
+def _state(where: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ExperimentError(f"{where} must be numbers, not {shown(value)}.") from None
+
+
 RUN: Mapping[str, Callable[[str, Any], Any]] = {
     "t0": _number,
     "t1": _number,
@@ -216,6 +231,9 @@ RUN: Mapping[str, Callable[[str, Any], Any]] = {
     "depth": _depth,
     "group": _flag,
     "throw": _flag,
+    "backend": lambda where, value: checks.choice(where, value, BACKENDS),
+    "mu0": lambda where, value: _state(where, value),
+    "reduce": lambda where, value: check_reducer(where, value),
 }
 ABOUT_RUN = {
     "t0": "where time begins (0)",
@@ -229,6 +247,9 @@ ABOUT_RUN = {
     "depth": "levels below the grid where integrals of the path are sampled",
     "group": "follow the group element too (false)",
     "throw": "stop where a step cannot be solved (true)",
+    "backend": "what computes the steps: auto, native or xla",
+    "mu0": "where it starts, in place of the model's own start",
+    "reduce": "statistics in place of the members: a name, or a table with its options",
 }
 
 
@@ -251,12 +272,21 @@ def check_run(table: Any) -> dict[str, Any]:
 
 def check_integrator(where: str, value: Any) -> Integrator:
     """An integrator from its name, or from a table with its name and options."""
+    return _from_table(where, value, known_integrators(), "TMK")
+
+
+def check_reducer(where: str, value: Any) -> Any:
+    """A reducer, in the same way."""
+    return _from_table(where, value, known_reducers(), "Mean")
+
+
+def _from_table(where: str, value: Any, known: Mapping[str, Callable[..., Any]], default: str) -> Any:
+    """What a name, or a table with a name and options, makes."""
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, dict):
         raise ExperimentError(f"{where} must be a name, or a table with a name and options, not {shown(value)}.")
-    known = known_integrators()
-    name = value.get("name", "TMK")
+    name = value.get("name", default)
     if not isinstance(name, str) or name not in known:
         raise ExperimentError(f"{where} = {shown(name)} is not known: {nearest(name, known)}.")
     options = {k: v for k, v in value.items() if k != "name"}
@@ -286,7 +316,7 @@ def _option(where: str, kind: Any, value: Any) -> Any:
 
 # [sweep]
 
-FIXED = ("model.name", "run.members", "run.group")
+FIXED = ("model.name", "run.members", "run.group", "run.reduce")
 
 
 def check_sweep(table: Any) -> dict[str, list[Any]]:

@@ -78,7 +78,7 @@ class Adaptive(Integrator):
         inner = self.integrator.needs(system)
         return Needs(inner.Z, inner.areas, inner.third, self.halvings)
 
-    def for_lanes(self) -> Integrator:
+    def fast(self) -> Integrator:
         """The method itself: what it accepts must not depend on whether its steps have fallbacks."""
         return self
 

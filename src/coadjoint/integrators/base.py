@@ -1,7 +1,6 @@
 """The integrator: one step, and what it claims."""
 
 import abc
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..algebras.base import Element, State
+from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment, Needs
 from ..numerics import checks
 from ..numerics.rootfind import Info, solve_root
@@ -78,16 +77,26 @@ class Integrator(eqx.Module):
         """The group element in the carry, if there is one."""
         return None
 
-    def for_lanes(self) -> "Integrator":
-        """The same method for the fast path: it may fail where this one does not, and says so."""
+    def fast(self) -> "Integrator":
+        """The same method without its fallbacks: a step that it cannot solve is reported as not converged.
+
+        Such a step is not to be taken: this method itself takes it.
+        """
         solve = getattr(self, "solve", None)
-        return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.for_lanes())
+        return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.fast())
 
     @abc.abstractmethod
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, Info]:
         """One step from t to t + dt: the new state, the new carry, and how the step was solved."""
+
+
+class Reached(NamedTuple):
+    """flow(s(σ − δ), μ) − μ, which an equation for σ has given, and its last correction δ."""
+
+    change: State
+    last: Element
 
 
 class OrbitCarry(NamedTuple):
@@ -124,11 +133,16 @@ class GroupMethod(Integrator):
         """g_n."""
         return carry.g
 
-    def act(self, system: System, sigma: Element, mu: State, carry: OrbitCarry) -> tuple[State, OrbitCarry]:
-        """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n."""
+    def act(
+        self, system: System, sigma: Element, mu: State, carry: OrbitCarry, reached: Reached | None = None
+    ) -> tuple[State, OrbitCarry]:
+        """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n. `reached`: where τ = exp is known."""
         algebra, s, tau = system.algebra, system.sign, self._tau
         anchor, g, start = carry
-        if self.drift_free:
+        if reached is not None:
+            change = _change(system, sigma, mu, reached)
+            mu, anchor = algebra.settle(s * sigma, mu, change, anchor) if self.drift_free else (mu + change, None)
+        elif self.drift_free:
             mu, anchor = tau.transport(algebra, s * sigma, mu, anchor)
         else:
             mu = tau.action(algebra, s * sigma, mu)
@@ -145,16 +159,40 @@ class OrbitMethod(GroupMethod):
     @abc.abstractmethod
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
-        """σ_n, the element of the algebra by which the step moves."""
+    ) -> tuple[Element, Info] | tuple[Element, Info, Reached]:
+        """σ_n, the element of the algebra by which the step moves, and what is known of where that leads."""
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, Info]:
         """σ, then the group action."""
-        sigma, info = self.sigma(system, mu, t, dt, dS)
-        mu, carry = self.act(system, sigma, mu, carry)
+        sigma, info, *reached = self.sigma(system, mu, t, dt, dS)
+        mu, carry = self.act(system, sigma, mu, carry, *reached)
         return mu, carry, info._replace(converged=info.converged & jnp.all(jnp.isfinite(mu)))
+
+
+def _change(system: System, sigma: Element, mu: State, reached: Reached) -> State:
+    """flow(sσ, μ) − μ from that of σ − δ, for a δ whose square is below round-off: exp(ad*_δ) is 1 + ad*_δ then.
+
+    flow(sσ, μ) = (1 + ad*_ε) flow(s(σ − δ), μ), ε = dexp_{−sσ} sδ = sδ − ½ [σ, δ] + …: still an exact action.
+    """
+    algebra, s = system.algebra, system.sign
+    (change, last), (x, m) = reached, jax.lax.stop_gradient((sigma, mu))
+    change = change + algebra.ad_star(s * last - 0.5 * algebra.bracket(x, last), m + change)
+    return _known_change(algebra, change, s * sigma, mu)
+
+
+@eqx.filter_custom_jvp
+def _known_change(algebra: LieAlgebra, change: State, sigma: Element, mu: State) -> State:
+    """The change, to which belongs the derivative of `algebra.change(sigma, mu)`."""
+    return change
+
+
+@_known_change.def_jvp
+def _known_change_jvp(primals, tangents):
+    algebra, change, *at = primals
+    along = [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(at, tangents[2:], strict=True)]
+    return change, jax.jvp(algebra.change, at, along)[1]
 
 
 class ImplicitSolve(eqx.Module):
@@ -169,23 +207,22 @@ class ImplicitSolve(eqx.Module):
     solver: str = eqx.field(static=True, default="auto")
     max_steps: int = eqx.field(static=True, default=30)
     fallbacks: bool = eqx.field(static=True, default=True)
-    in_lanes: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         checks.positive("tol", self.tol)
         checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point"))
         checks.count("max_steps", self.max_steps)
 
-    def for_lanes(self) -> "ImplicitSolve":
-        """The same without fallbacks, written for evaluation lane by lane."""
-        return dataclasses.replace(self, fallbacks=False, in_lanes=True)
+    def fast(self) -> "FastSolve":
+        """The same, which does nothing but report where it fails."""
+        return FastSolve(self)
 
-    def __call__(
-        self, system: System, f: Any, jacobian0: Any, stages: int | None = None
-    ) -> tuple[Element | Float[Array, "stages *shape"], Info]:
-        """The root of f(x, 1) continued from x = 0 at λ = 0; x is an element or a state of the algebra.
+    def __call__(self, system: System, f: Any, start: Any, stages: int | None = None, fast: bool = False) -> Any:
+        """(x, info), or (x, info, reached): the root x of f(x, 1) continued from x = 0 at λ = 0.
 
-        With `stages`, x is a stack of so many.
+        x is an element or a state of the algebra. f gives the residual, or with it flow(sx, μ) − μ, and then it is
+        known what x leads to. `start()` gives the coordinates of f(0, 1) and of its Jacobian there. With `stages`, x is
+        a stack of so many. If `fast`, x is of no use where it has not converged.
         """
         algebra = system.algebra
         size = algebra.dim * (stages or 1)
@@ -196,20 +233,37 @@ class ImplicitSolve(eqx.Module):
         def coordinates(x: Array) -> Float[Array, " size"]:
             return algebra.coordinates(x) if stages is None else jax.vmap(algebra.coordinates)(x).reshape(-1)
 
+        def equation(c: Float[Array, " size"], lam: Float[Array, ""]) -> tuple[Float[Array, " size"], State | None]:
+            out = f(element(c), lam)
+            residual, change = out if isinstance(out, tuple) else (out, None)
+            return coordinates(residual), change
+
         dense = size <= DENSE
         method = ("chord" if dense else "fixed_point") if self.solver == "auto" else self.solver
-        c, info = solve_root(
-            lambda c, lam: coordinates(f(element(c), lam)),
+        root = solve_root(
+            equation,
             jnp.zeros(size),
             method=method,
-            jacobian0=jacobian0,
+            start=start,
             tol=self.tol,
             max_steps=self.max_steps,
             fallbacks=self.fallbacks and dense,
             dense=dense,
-            in_lanes=self.in_lanes,
+            fast=fast,
         )
-        return element(c), info
+        if root.last is None:
+            return element(root.x), root.info
+        return element(root.x), root.info, Reached(root.known, element(root.last))
+
+
+class FastSolve(eqx.Module):
+    """How an implicit step is solved when another program takes the steps for which that fails."""
+
+    careful: ImplicitSolve
+
+    def __call__(self, system: System, f: Any, start: Any, stages: int | None = None) -> Any:
+        """As `ImplicitSolve`, with neither fallbacks nor a remedy where there is no root."""
+        return self.careful(system, f, start, stages, fast=True)
 
 
 def truncated(system: System, dS: Increment) -> Float[Array, " M"]:

@@ -43,12 +43,14 @@ class _ImplicitDirect(Integrator):
         def f(x, lam):
             return x - self.increment(system, mu, x, lam * dt, lam * S)
 
-        def jacobian0():
-            zero = jnp.zeros(algebra.dim)
-            one = jnp.ones(())
-            return jax.jacfwd(lambda c: algebra.coordinates(f(algebra.element(c), one)))(zero)
+        def start():
+            def value(c):
+                out = algebra.coordinates(f(algebra.element(c), jnp.ones(())))
+                return out, out
 
-        x, info = self.solve(system, f, jacobian0)
+            return jax.jacfwd(value, has_aux=True)(jnp.zeros(algebra.dim))[::-1]
+
+        x, info = self.solve(system, f, start)
         mu = mu + x
         return mu, carry, info._replace(converged=info.converged & jnp.all(jnp.isfinite(mu)))
 

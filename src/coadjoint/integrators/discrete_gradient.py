@@ -10,8 +10,8 @@ from ..drivers import Increment
 from ..numerics import checks
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
-from .tmk import frozen_jacobian
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached, truncated
+from .tmk import at_zero
 
 _ROUND_OFF = 4 * 2.0**-52
 _OUTER, _WEIGHT = 0.15**0.5, 5 / 18  # the outer nodes of three-point Gauss–Legendre on [−½, ½], and their weight
@@ -67,25 +67,26 @@ class DiscreteGradient(OrbitMethod):
             strong=0.5,
             weak=1.0,
             casimirs=True,
-            cost=Cost(1, 0, "iteration", 1, 3 if gonzalez else self.nodes),
+            cost=Cost(0, 0, "iteration", 1, 3 if gonzalez else self.nodes),
             energy="any" if gonzalez else "polynomial",
             symmetric=True,
         )
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
+    ) -> tuple[Element, Info, Reached]:
         """The root of f(σ) = σ − ∇̄h dt − Σ_i ∂h_i(m) ΔS^i; at σ = 0 it has the Jacobian of TMK's equation."""
         algebra, s = system.algebra, system.sign
         S = truncated(system, dS)
 
         def f(sigma, lam):
-            end = algebra.flow(s * sigma, mu)
+            change = algebra.change(s * sigma, mu)
+            end = mu + change
             mean = gonzalez(system, mu, end) if self.kind == "gonzalez" else average(system, mu, end, self.nodes)
-            noise = system.noise(0.5 * (mu + end), lam * S) if system.noises else 0.0
-            return sigma - lam * dt * mean - noise
+            noise = system.noise(mu + 0.5 * change, lam * S) if system.noises else 0.0
+            return sigma - lam * dt * mean - noise, change
 
-        return self.solve(system, f, lambda: frozen_jacobian(system, mu, dt, S))
+        return self.solve(system, f, lambda: at_zero(system, mu, dt, S))
 
 
 def gonzalez(system: System, start: State, end: State) -> Element:

@@ -11,7 +11,7 @@ from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
 from .tau import Cayley, Exp, Tau, checked
-from .tmk import frozen_jacobian
+from .tmk import at_zero
 
 
 class _Midpoint(OrbitMethod):
@@ -46,7 +46,7 @@ class _Midpoint(OrbitMethod):
         def f(sigma, lam):
             return sigma - system.zeta(self.tau.dtau_star(algebra, s * sigma, mu), lam * dt, lam * S)
 
-        return self.solve(system, f, lambda: frozen_jacobian(system, mu, dt, S))
+        return self.solve(system, f, lambda: at_zero(system, mu, dt, S))
 
 
 class LieMidpoint(_Midpoint):

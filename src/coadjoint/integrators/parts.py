@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algebras.base import Element, LieAlgebra, State, structure_constants
+from ..algebras.base import Element, LieAlgebra, State
+from ..algebras.constants import structure_constants
 from ..numerics import checks
 from ..systems import System
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..numerics import checks
 from ..systems import System
 from .base import DENSE, Claims, Integrator
 from .parts import energy_parts, noise_parts
@@ -17,6 +19,8 @@ from .tau import Cayley
 _ITERATIONS = 5, 10  # of an implicit step, typically: by the chord method; by fixed-point iteration in large algebras
 _MANY = 16  # noises, whose pairs are many
 _DEGREES = {"quadratic": 2, "polynomial": 6}  # kinds of energies, and the degree up to which they are looked for
+_PAIRS = "areas", "log-signature"  # of a path: a number for each pair of noises
+_GOALS = "paths", "statistics", "long time"
 _KEEPS = {"quadratic": ("quadratic", "polynomial", "any"), "polynomial": ("polynomial", "any"), "any": ("any",)}
 
 
@@ -28,6 +32,7 @@ class Row:
     integrator: Integrator
     order: int  # without noise
     strong: float | None  # with the noise of the system, if it has any
+    weak: float | None  # with any SALT noise, if the system has noise
     keeps: tuple[str, ...]  # the energy and time symmetry without noise
     path: str  # what it asks of the path beside its increments
     actions: int  # a step; of an implicit one with a typical number of iterations
@@ -37,7 +42,8 @@ class Row:
     def merits(self) -> tuple:
         """What can be compared: a row whose every entry is at least as large as another's is at least as good."""
         easy = self.path == "", self.integrator.claims.explicit
-        return self.strong or 0.0, self.order, frozenset(self.keeps), *easy, -self.actions, -self.gradients
+        orders = self.strong or 0.0, self.weak or 0.0, self.order
+        return *orders, frozenset(self.keeps), *easy, -self.actions, -self.gradients
 
 
 class Recommendation(tuple[Row, ...]):
@@ -58,13 +64,13 @@ class Recommendation(tuple[Row, ...]):
     def __repr__(self) -> str:
         """The table as text."""
         noisy = any(row.strong is not None for row in self)
-        cells = [("", "integrator", "order", "strong", "keeps", "path", "actions, gradients a step")]
+        cells = [("", "integrator", "order", "strong", "weak", "keeps", "path", "actions, gradients")]
         for k, row in enumerate(self, 1):
             about = "about " if row.integrator.claims.cost.each == "iteration" else ""
             cost = f"{about}{row.actions}, {row.gradients}"
-            strong = f"{row.strong or 0:g}"
-            cells.append((f"{k}.", row.name, str(row.order), strong, ", ".join(row.keeps) or "–", row.path, cost))
-        columns = [c for c in zip(*cells, strict=True) if noisy or c[0] not in ("strong", "path")]
+            orders = str(row.order), f"{row.strong or 0:g}", f"{row.weak or 0:g}"
+            cells.append((f"{k}.", row.name, *orders, ", ".join(row.keeps) or "–", row.path, cost))
+        columns = [c for c in zip(*cells, strict=True) if noisy or c[0] not in ("strong", "weak", "path")]
         lines = zip(*([x.ljust(max(map(len, c))) for x in c] for c in columns), strict=True)
         reasons: dict[str, list[str]] = {}
         for name, reason in self.refused.items():
@@ -73,21 +79,27 @@ class Recommendation(tuple[Row, ...]):
         return "\n".join([self.system, *("  ".join(line).rstrip() for line in lines), *unfit])
 
 
-def recommend(system: System) -> Recommendation:
-    """The methods of the library ranked for a system, from their claims:
+def recommend(system: System, goal: Literal["paths", "statistics", "long time"] = "paths") -> Recommendation:
+    """The methods of the library ranked for a system and a goal, from their claims:
 
         print(cj.recommend(system))
         cj.solve(system, mu0, t1=1.0, dt=0.01, integrator=cj.recommend(system)[0].integrator)
 
-    Listed are methods that keep every Casimir, and of these only such as no other equals in all. First comes the higher
-    strong order with the noise of the system, which may commute or not, then the higher order without noise, then what
-    keeps more, then what costs less. Methods that need integrals of many noises, a number for each pair, come last. For
-    a long run structure counts for more than order: look down the column of what is kept.
+    Listed are methods that keep every Casimir, and of these only such as no other equals in all. What comes first:
+
+    - "paths": the higher strong order with the noise of the system, which may commute or not, then the higher order
+      without noise, then what keeps more, then what costs less. Methods that need integrals of many noises, a number
+      for each pair, come last.
+    - "statistics": methods that need no numbers for pairs of noises, whose sampling costs more than smaller steps do;
+      of these the higher weak order, then order 2 or more without noise, then what costs less.
+    - "long time": a Poisson map, then what keeps the energy, then time symmetry, then the higher order, then what costs
+      less.
     """  # fmt: skip
     from . import ALL
 
     if not isinstance(system, System):
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
+    checks.choice("goal", goal, _GOALS)
     energy = _energy_kind(system)
     rows, refused = [], {}
     matrices = len(system.algebra.shape) > 1  # where a Cayley transform is half the work of an exponential
@@ -102,8 +114,18 @@ def recommend(system: System) -> Recommendation:
             rows.append(_row(name, integrator, system, energy))
     rows = [row for k, row in enumerate(rows) if not any(_equals(a, row, j < k) for j, a in enumerate(rows) if j != k)]
     many = system.n_noise > _MANY
-    rows.sort(key=lambda r: (many and r.path != "", -(r.strong or 0), -r.order, -len(r.keeps), r.actions + r.gradients))
-    return Recommendation(rows, _words(system, energy), refused)
+
+    def rank(r: Row) -> tuple:
+        cost = r.actions + r.gradients
+        if goal == "statistics":
+            return r.path in _PAIRS, -(r.weak or 0), -min(r.order, 2), cost
+        if goal == "long time":
+            kept = [what not in r.keeps for what in ("Poisson structure", "energy", "time symmetry")]
+            return many and r.path in _PAIRS, *kept, -r.order, cost
+        return many and r.path != "", -(r.strong or 0), -r.order, -len(r.keeps), cost
+
+    aim = "a long time" if goal == "long time" else goal
+    return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}:", refused)
 
 
 def _equals(a: Row, b: Row, before: bool) -> bool:
@@ -129,6 +151,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
         integrator,
         c.order,
         strong,
+        c.weak if system.n_noise else None,
         tuple(k for k, yes in kept.items() if yes),
         path,
         c.cost.flows + times * c.cost.flows_each,
@@ -172,4 +195,4 @@ def _words(system: System, energy: str) -> str:
     commute = "" if M == 1 or not system.additive else " that commute" if system.commuting else " that do not commute"
     noise = "no noise" if M == 0 else f"{M} {kind} noise{'s' if M > 1 else ''}{commute}"
     h = {"any": "no polynomial"}.get(energy, energy)
-    return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h}; {noise}:"
+    return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h}; {noise};"

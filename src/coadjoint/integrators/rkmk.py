@@ -102,13 +102,15 @@ class RKMK(OrbitMethod):
         def f(k, lam):
             return k - jax.vmap(lambda sigma: slope(sigma, lam * dt, lam * S))(jnp.tensordot(A, k, axes=1))
 
-        def jacobian0():
+        def start():
             def one(c):
-                return algebra.coordinates(slope(algebra.element(c), dt, S))
+                out = algebra.coordinates(slope(algebra.element(c), dt, S))
+                return out, out
 
-            return jnp.eye(A.shape[0] * algebra.dim) - jnp.kron(A, jax.jacfwd(one)(jnp.zeros(algebra.dim)))
+            derivative, value = jax.jacfwd(one, has_aux=True)(jnp.zeros(algebra.dim))
+            return -jnp.tile(value, len(b)), jnp.eye(len(b) * algebra.dim) - jnp.kron(A, derivative)
 
-        k, info = self.solve(system, f, jacobian0, stages=len(b))
+        k, info = self.solve(system, f, start, stages=len(b))
         return jnp.tensordot(b, k, axes=1), info
 
 

@@ -11,9 +11,11 @@ from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached
 from .levy import area_term
 from .tmk import trapezoidal
+
+_MOST_NOISES = 32  # that do not commute: a block of steps has 8 megabytes of level 3 in each part
 
 
 class TMK15(OrbitMethod):
@@ -37,9 +39,9 @@ class TMK15(OrbitMethod):
         order=2,
         strong_commuting=1.5,
         strong=1.5,
-        weak=1.5,
+        weak=2.0,
         casimirs=True,
-        cost=Cost(1, 2, "iteration", 1, 1),
+        cost=Cost(0, 2, "iteration", 1, 1),
         energy="quadratic",
         symmetric=True,
     )
@@ -59,11 +61,17 @@ class TMK15(OrbitMethod):
         self.drift_free = drift_free
 
     def check(self, system: System) -> None:
-        """SALT noise only."""
+        """SALT noise only, and not too many that do not commute."""
         if not system.additive:
             raise ValueError(
                 "TMK15 is made for SALT noise, salt(beta), but the system has a noise that is not: "
                 "TMKLevy() is of strong order 1 for any noise."
+            )
+        M = system.n_noise
+        if M > _MOST_NOISES and not system.commuting:
+            raise ValueError(
+                f"TMK15 needs the log-signature to level 3, {M}³ numbers in each part of a step, of {M} noises that do "
+                f"not commute; it takes at most {_MOST_NOISES}: TMKLevy() needs {M}² numbers a step, TMK() none."
             )
 
     def needs(self, system: System) -> Needs:
@@ -72,7 +80,7 @@ class TMK15(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
+    ) -> tuple[Element, Info, Reached]:
         """The root of TMK's equation with the terms of order 1.5 added."""
         if dS.Z is None:
             return trapezoidal(self.solve, system, mu, dt, dS.S)

@@ -11,7 +11,7 @@ from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached, truncated
 
 
 class TMK(OrbitMethod):
@@ -36,7 +36,7 @@ class TMK(OrbitMethod):
         strong=0.5,
         weak=1.0,
         casimirs=True,
-        cost=Cost(1, 0, "iteration", 1, 1),
+        cost=Cost(0, 0, "iteration", 1, 1),
         energy="quadratic",
         symmetric=True,
     )
@@ -57,7 +57,7 @@ class TMK(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
+    ) -> tuple[Element, Info, Reached]:
         """The root of f(σ) = σ − ζ(½ (μ_n + flow(sσ, μ_n)))."""
         return trapezoidal(self.solve, system, mu, dt, truncated(system, dS))
 
@@ -69,24 +69,31 @@ def trapezoidal(
     dt: Float[Array, ""],
     S: Float[Array, " M"],
     extra: Element | None = None,
-) -> tuple[Element, Info]:
+) -> tuple[Element, Info, Reached]:
     """The root of f(σ) = σ − ζ(½ (μ_n + flow(sσ, μ_n))) − extra, for increments S of the path."""
     algebra, s = system.algebra, system.sign
 
     def f(sigma, lam):
-        m = 0.5 * (mu + algebra.flow(s * sigma, mu))
-        residual = sigma - system.zeta(m, lam * dt, lam * S)
-        return residual if extra is None else residual - lam * extra
+        change = algebra.change(s * sigma, mu)
+        residual = sigma - system.zeta(mu + 0.5 * change, lam * dt, lam * S)
+        return residual if extra is None else residual - lam * extra, change
 
-    return solve(system, f, lambda: frozen_jacobian(system, mu, dt, S))
+    def start():
+        value, jacobian = at_zero(system, mu, dt, S)
+        return value if extra is None else value - algebra.coordinates(extra), jacobian
+
+    return solve(system, f, start)
 
 
-def frozen_jacobian(system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> Float[Array, "dim dim"]:
-    """Df(0) = I + s (dt/2) D²h J(μ) + s Σ_i (ΔS^i/2) D²h_i J(μ), that of every symmetric rule with one gradient."""
+def at_zero(
+    system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]
+) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
+    """f(0) = −ζ(μ) and Df(0) = I + s (dt/2) D²h J(μ) + s Σ_i (ΔS^i/2) D²h_i J(μ), of every symmetric rule."""
     algebra, s = system.algebra, system.sign
 
     def linear(c):
-        m = mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu)
-        return algebra.coordinates(system.zeta(m, dt, S))
+        zeta = algebra.coordinates(system.zeta(mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu), dt, S))
+        return zeta, zeta
 
-    return jnp.eye(algebra.dim) - jax.jacfwd(linear)(jnp.zeros(algebra.dim))
+    derivative, zeta = jax.jacfwd(linear, has_aux=True)(jnp.zeros(algebra.dim))
+    return -zeta, jnp.eye(algebra.dim) - derivative

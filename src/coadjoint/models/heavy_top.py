@@ -9,7 +9,7 @@ from ..algebras.se3 import SE3
 from ..numerics import checks
 from ..systems import System, salt
 from .origin import model
-from .rigid_body import check_alpha, check_inertia
+from .rigid_body import check_alpha, check_inertia, velocity
 
 # inertia, chi, pi0, gamma0. The paper's states have π₀ = γ₀; Goryachev and Chaplygin need π·γ = 0.
 _HALF = 0.5**0.5
@@ -44,7 +44,7 @@ def heavy_top(
     vector, or several as rows, one a Brownian motion; None for no noise. Presets of the integrable cases: "lagrange"
     (I₁ = I₂, χ on the axis), "kovalevskaya" (I₁ = I₂ = 2 I₃, χ equatorial), "goryachev_chaplygin"
     (I₁ = I₂ = 4 I₃, χ equatorial, π·γ = 0), "euler" (χ = 0). What is given beside a preset replaces its value; the
-    defaults are the paper's. Inertia and χ are in `params`.
+    defaults are the paper's. Inertia, three moments or the whole tensor, a symmetric 3×3 matrix, and χ are in `params`.
     """  # fmt: skip
     values = {
         "inertia": (4.0, 2.0, 1.0),
@@ -66,7 +66,7 @@ def heavy_top(
 
     def hamiltonian(mu: Array, p: dict) -> Array:
         pi, gamma = mu[:3], mu[3:]
-        return 0.5 * pi @ (pi / p["inertia"]) - p["chi"] @ gamma
+        return 0.5 * pi @ velocity(p["inertia"], pi) - p["chi"] @ gamma
 
     return System(SE3(), hamiltonian, noise, params=params), mu0
 

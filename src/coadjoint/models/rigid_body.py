@@ -20,22 +20,40 @@ def rigid_body(
 ) -> tuple[System, Array]:
     """The free rigid body, h = ½ π·I⁻¹π, with SALT noise α·π ∘ dW.
 
-    `alpha` is one vector, or several as rows, one a Brownian motion; None for no noise. The inertia is in `params`.
+    `inertia`: three moments, or the whole tensor, a symmetric 3×3 matrix; it is in `params`. `alpha` is one vector, or
+    several as rows, one a Brownian motion; None for no noise.
     """
     I = check_inertia(inertia)
     noise = [] if alpha is None else [salt(check_alpha(alpha))]
-    system = System(SO3(), lambda pi, p: 0.5 * pi @ (pi / p["inertia"]), noise, params={"inertia": I})
+    system = System(SO3(), lambda pi, p: 0.5 * pi @ velocity(p["inertia"], pi), noise, params={"inertia": I})
     return system, jnp.asarray(checks.vector("pi0", pi0, 3))
 
 
 def check_inertia(inertia: Any) -> Array:
-    """Three positive moments of inertia; traced ones pass, so that they can be differentiated."""
+    """Three positive moments of inertia, or a tensor; traced ones pass, so that they can be differentiated."""
     if checks.is_traced(inertia):
         return jnp.asarray(inertia)
+    if np.shape(inertia) == (3, 3):
+        tensor = np.asarray(inertia, dtype=np.float64)
+        if not np.all(np.isfinite(tensor)) or np.max(np.abs(tensor - tensor.T)) > 1e-12 * np.max(np.abs(tensor)):
+            raise ValueError(f"inertia must be a symmetric matrix of finite numbers, not {tensor.tolist()}.")
+        if np.linalg.eigvalsh(tensor)[0] <= 0:
+            raise ValueError(
+                f"inertia must be positive definite, but has the eigenvalue {np.linalg.eigvalsh(tensor)[0]:g}."
+            )
+        return jnp.asarray(tensor)
     I = checks.vector("inertia", inertia, 3)
     if not np.all(I > 0):
         raise ValueError(f"inertia must be three numbers above 0, not {tuple(I.tolist())}.")
     return jnp.asarray(I)
+
+
+def velocity(inertia: Array, pi: Array) -> Array:
+    """ω = I⁻¹π, for three moments or a tensor; by Cramer's rule, which native code takes."""
+    if inertia.ndim == 1:
+        return pi / inertia
+    rows = jnp.stack([jnp.cross(inertia[1], inertia[2]), jnp.cross(inertia[2], inertia[0]), jnp.cross(*inertia[:2])])
+    return (pi @ rows) / (inertia[0] @ rows[0])
 
 
 def check_alpha(alpha: Any) -> Array:

@@ -35,9 +35,10 @@ def sine_euler(
 
     - `omega`: the coefficients at the start, an (n, n) array with omega[m1 % n, m2 % n], of a real field without mean;
       by default real and imaginary parts are uniform on [−½, ½], drawn from `key`.
-    - `noise_modes`: pairs (m1, m2); ζ_i is `amplitude` at ±m (one number, or one a mode). None for no noise.
+    - `noise_modes`: pairs (m1, m2); ζ_i is `amplitude` at m and its conjugate at −m: a cosine, moved by the phase of a
+      complex amplitude. One number, or one a mode. None for no noise.
 
-    The state is the matrix W; see `matrix_to_fourier`. Casimirs: Tr(Hᵏ), H = −iW = (1/2ε) Σ ω_m T_m.
+    The state is the matrix W; see `matrix_to_fourier`. Casimirs: the eigenvalues of H = −iW = (1/2ε) Σ ω_m T_m.
     """  # fmt: skip
     n = _odd(n)
     omega = _random_field(n, random.as_key(key)) if omega is None else _real_field("omega", omega, n)
@@ -152,10 +153,42 @@ def _noise_fields(n: int, modes: Any, amplitude: Any) -> list[Array]:
     if not exact:
         raise ValueError(f"noise_modes must be pairs of whole numbers such as ((1, 1), (1, -1)), not {modes!r}.")
     K = n // 2
-    amplitudes = jnp.broadcast_to(jnp.asarray(amplitude, float), (len(pairs),))
+    amplitudes = _amplitudes(pairs, amplitude)
     fields = []
     for (a, b), size in zip(pairs, amplitudes, strict=True):
         if (a, b) == (0, 0) or max(abs(a), abs(b)) > K:
             raise ValueError(f"noise_modes: ({a}, {b}) is not a mode of n = {n}: entries in [{-K}, {K}], not both 0.")
-        fields.append(jnp.zeros((n, n), jnp.complex128).at[a % n, b % n].set(size).at[-a % n, -b % n].set(size))
+        fields.append(jnp.zeros((n, n), jnp.complex128).at[a % n, b % n].set(size))
+        mirrored = jnp.conj(size) if jnp.iscomplexobj(size) else size
+        fields[-1] = fields[-1].at[-a % n, -b % n].set(mirrored)
     return fields
+
+
+def _amplitudes(pairs: list[tuple[int, ...]], amplitude: Any) -> Array:
+    """One a mode; raises where two modes make the same field."""
+    if checks.is_traced(amplitude):
+        return jnp.broadcast_to(jnp.asarray(amplitude), (len(pairs),))
+    try:
+        given = np.asarray(amplitude)
+    except ValueError:
+        given = np.asarray(None)
+    if given.dtype.kind not in "fiuc" or not np.all(np.isfinite(given)):
+        raise ValueError(f"amplitude must be a finite number, real or complex, or one a mode, not {amplitude!r}.")
+    if given.shape not in ((), (len(pairs),)):
+        raise ValueError(
+            f"amplitude must be one number, or one for each of the {len(pairs)} noise_modes, not of shape "
+            f"{given.shape}."
+        )
+    given = np.broadcast_to(given if given.dtype.kind == "c" else given.astype(float), (len(pairs),))
+    seen: dict[tuple[int, ...], list[tuple[tuple[int, ...], complex]]] = {}
+    for pair, a in zip(pairs, given, strict=True):
+        mirror = tuple(-x for x in pair)
+        mode, a = (pair, a) if pair >= mirror else (mirror, np.conj(a))
+        for other, b in seen.setdefault(mode, []):
+            if abs((a * np.conj(b)).imag) <= 1e-12 * abs(a * b):
+                raise ValueError(
+                    f"noise_modes: {other} and {pair} make the same field: leave one out, or give them amplitudes of "
+                    "different phase, such as 0.1 and 0.1j."
+                )
+        seen[mode].append((pair, a))
+    return jnp.asarray(given)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..algebras.compose import Product
+from ..algebras.product import Product
 from ..algebras.so3 import SO3
 from ..numerics import checks, random
 from ..systems import Noise, System

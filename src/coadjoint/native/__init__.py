@@ -1,1 +1,15 @@
-"""Native code: a traced program to numbers, numbers to LLVM, LLVM to machine code."""
+"""Native code: a traced program to numbers, numbers to LLVM, LLVM to machine code.
+
+Read in this order:
+
+- `lanes`: the front door. `native_loop` makes the compiled loop over the steps of a JAX function;
+- `kinds`: what a number of a program can be: known, the same for all, or varying;
+- `evaluator`: evaluates a traced program number by number, with the rules of
+  `moves`, `indexing`, `rules`, `control` (one table of primitives each) and `composed` (primitives made of others);
+- `code`: collects what varies, as operations in LLVM's language; `operations`: JAX's operations on single numbers;
+- `cpu`: the target. The loop around a step, memory, and compilation for this very processor;
+- `jaxprs`: what is spelled differently in different versions of JAX;
+- `refused`: the exception that says why a program is not made native code.
+"""
+
+ARITHMETIC = 2  # the version of the bits: stores record it, and it changes whenever the same program gives others

@@ -8,7 +8,7 @@ from jaxtyping import Array
 def likely(condition: Array) -> Array:
     """The condition itself, marked as one that is nearly always true.
 
-    Native code takes it for true, so that the other branch costs nothing; a step for which it was not is not valid and
-    is taken by another program. Everywhere else this is the identity.
+    A program may take it for true, so that the other branch costs nothing, if it says where it was not: what it
+    computed there is not valid. Everywhere else this is the identity.
     """
     return condition

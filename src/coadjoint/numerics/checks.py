@@ -2,15 +2,34 @@
 
 import math
 import operator
+import os
 from typing import Any
 
 import jax
 import jax.core
 import numpy as np
 
+_started = _forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = _started
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
 
 def require_float64() -> None:
-    """Raise unless JAX computes in double precision."""
+    """Raise unless JAX computes in double precision, and in a process of its own: a forked one would hang."""
+    global _started
+    _started = True
+    if _forked:
+        raise RuntimeError(
+            "this process was forked from one in which JAX was already running, and JAX's threads do not survive that: "
+            "start processes by spawn, multiprocessing.get_context('spawn'), or make the first system after the fork."
+        )
     if not jax.config.read("jax_enable_x64"):
         raise ValueError(
             "coadjoint computes in float64, but JAX is set to float32 (JAX_ENABLE_X64 or jax_enable_x64 is off). "

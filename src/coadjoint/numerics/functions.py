@@ -18,6 +18,8 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
+from .caching import Bounded
+
 
 class _Code:
     """The code of a function; two are equal when they do the same with their inputs."""
@@ -34,13 +36,35 @@ class _Code:
     def __repr__(self) -> str:
         return f"<{len(self.jaxpr.eqns)} operations>"
 
+    def __deepcopy__(self, memo: dict) -> "_Code":
+        return self  # nothing in it changes
+
+    def __reduce__(self) -> tuple:
+        from .pickling import packed
+
+        return _unpacked, (packed(self.jaxpr), *_packed_tree(self.out_tree))
+
     @property
     def text(self) -> str:
         """What it does, in words that are the same in every process."""
         return re.sub(r"0x[0-9a-f]+", "0x", repr(self._key))
 
 
-_codes: dict[_Code, _Code] = {}
+_codes: Bounded[_Code] = Bounded(4096)
+
+
+def _packed_tree(tree: Any) -> tuple:
+    """A structure as an example of it."""
+    return (jax.tree.unflatten(tree, range(tree.num_leaves)),)
+
+
+def _unpacked(program: Any, example: PyTree) -> _Code:
+    """The code that was packed, interned."""
+    from .pickling import unpacked
+
+    jaxpr, out_tree = unpacked(program), jax.tree.structure(example)
+    code = _Code(jaxpr, out_tree, (_jaxpr_key(jaxpr), out_tree))
+    return _codes.get(code, lambda: code)
 
 
 class Function(eqx.Module):
@@ -69,7 +93,7 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
     closed = jax.make_jaxpr(lambda *xs: _eval_inlined(closed.jaxpr, closed.consts, *xs))(*jax.tree.leaves(args))
     out_tree = jax.tree.structure(shape)
     code = _Code(closed.jaxpr, out_tree, (_jaxpr_key(closed.jaxpr), out_tree))
-    code = _codes.setdefault(code, code)
+    code = _codes.get(code, lambda: code)
     return Function(code, [jax.numpy.asarray(c) for c in closed.consts])
 
 
@@ -78,6 +102,16 @@ def eval_equation(jaxpr: jex.Jaxpr, eqn: Any, values: Sequence[Any]) -> list:
     arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
     alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
     return jax.core.eval_jaxpr(alone, [], *arguments.values())
+
+
+def primitives(jaxpr: jex.Jaxpr) -> set[str]:
+    """The names of all operations in a program, those of loops and branches included."""
+    found: set[str] = set()
+    for eqn in jaxpr.eqns:
+        found.add(eqn.primitive.name)
+        for inner in jex.jaxprs_in_params(eqn.params):
+            found |= primitives(inner)
+    return found
 
 
 def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
@@ -164,6 +198,9 @@ class Constant:
 
     def __repr__(self) -> str:
         return repr(self.value)
+
+    def __reduce__(self) -> tuple:
+        return Constant, (self.value,)
 
 
 class _Identity:

@@ -8,7 +8,7 @@ A normal number is a function of (key, domain, member, level, channel, n) alone:
 where T is Threefry-2x32 with 20 rounds and `member` and `n` are 64-bit counters. The numbers n and n + 1 (n even)
 are one Box–Muller pair: bits(n) gives the radius, bits(n + 1) the angle, both with 52 bits.
 
-A path takes its increments from channels below 2^24 and levels below 2^8; what `drivers.py` draws besides (integrals
+A path takes its increments from channels below 2^24 and levels below 2^8; what `drivers/` draws besides (integrals
 of the path) has the other channels and levels to itself.
 
 Reference: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC'11.
@@ -171,4 +171,4 @@ def as_key(key: Any) -> Key:
         raise TypeError(f"key must be a whole number or a JAX key, not {key!r}.") from None
     if number >= 2**64:
         raise ValueError(f"key must be below 2^64, not {number}.")
-    return Key(jnp.uint32(number >> 32), jnp.uint32(number & 0xFFFFFFFF))
+    return Key(*jax.device_put((np.uint32(number >> 32), np.uint32(number & 0xFFFFFFFF))))

@@ -5,16 +5,19 @@ costs nothing and a member that has converged is frozen while its neighbours go 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 Vector = Float[Array, " n"]
 
 _MARGIN = 1e-3  # what is foreseen must be this much below tol: it has a sign, and adds up over steps in the energy
 _FAST = 0.0625  # the squared rate ¼, below which the next correction can be foreseen
+_TINY = 1e-10  # a correction δ this small has δ² below round-off
 _STALLED = 1e-11  # a residual this small (scaled) that no longer falls has met round-off
 
 
@@ -40,6 +43,8 @@ class _State(NamedTuple):
     iterations: Int[Array, ""]
     done: Bool[Array, ""]  # converged
     lost: Bool[Array, ""]  # diverging: stop iterating
+    last: Vector | None = None  # the last correction, with …
+    known: PyTree = None  # … what was found beside the equation before it, at x − last
 
     def error(self) -> Float[Array, ""]:
         """What is left to correct, scaled by x: the last correction times the rate at which corrections fall."""
@@ -56,18 +61,19 @@ def explicit_info(x: Array) -> Info:
 
 
 def _iterate(
-    correction: Callable[[Vector], Vector],
+    correction: Callable[[Vector], tuple[Vector, PyTree]],
     start: _State,
     tol: float | Array,
     max_steps: int,
     active: Bool[Array, ""],
-    in_lanes: bool = False,
+    fast: bool = False,
 ) -> _State:
     """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
 
     What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
-    (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so in lanes,
-    where x would then have to wait for its norm, and nothing becomes of such a step anyway.
+    (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
+    `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
+    the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ.
     """
     limit = start.iterations + max_steps
 
@@ -75,18 +81,22 @@ def _iterate(
         return active & ~s.done & ~s.lost & (s.iterations < limit)
 
     def body(s: _State) -> _State:
-        step = correction(s.x)
+        step, known = correction(s.x)
         x = s.x + step
         size2, step2, before2 = x @ x, step @ step, s.step2
         small = step2 <= tol**2 * size2
         foreseen = (step2 < _FAST * before2) & (step2 * step2 <= (_MARGIN * tol) ** 2 * size2 * before2)
         stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)
+        enough = small | foreseen | stalled
+        if known is not None:
+            enough = enough & (step2 <= _TINY**2) & (step2 * size2 <= tol**2)
         finite = jnp.isfinite(step2)
         lost = ~finite | ((step2 > 16.0 * before2) & (s.iterations > start.iterations + 3))
-        if not in_lanes:
+        if not fast:
             x = jnp.where(finite, x, s.x)
         step2 = jnp.where(finite, step2, jnp.inf)
-        return _State(x, size2, step2, before2, s.iterations + 1, finite & (small | foreseen | stalled), lost)
+        last = None if known is None else step
+        return _State(x, size2, step2, before2, s.iterations + 1, finite & enough, lost, last, known)
 
     return jax.lax.while_loop(going, body, start)
 
@@ -96,92 +106,146 @@ def _fresh(x: Vector, iterations: Int[Array, ""]) -> _State:
     return _State(x, zero, zero, zero, iterations, false, false)
 
 
-def _select(flag: Array, a: _State, b: _State) -> _State:
+def _select(flag: Array, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda u, v: jnp.where(flag, u, v), a, b)
 
 
+class Root(NamedTuple):
+    """x and how it was found; what the equation gave besides at x − last, where last is at most 1e-10."""
+
+    x: Vector
+    info: Info
+    last: Vector | None
+    known: PyTree
+
+
 def solve_root(
-    f: Callable[[Vector, Float[Array, ""]], Vector],
+    f: Callable[[Vector, Float[Array, ""]], tuple[Vector, PyTree]],
     x0: Vector,
     *,
     method: str,
-    jacobian0: Callable[[], Float[Array, "n n"]] | None,
+    start: Callable[[], tuple[Vector, Float[Array, "n n"]]] | None,
     tol: float,
     max_steps: int,
     fallbacks: bool,
     dense: bool,
-    in_lanes: bool,
-) -> tuple[Vector, Info]:
+    fast: bool,
+) -> Root:
     """The root of f(x, 1) that continues from f(0, 0) = 0, with the derivative of the implicit function theorem.
 
-    `f(x, λ)` is the step's equation with time step and increments scaled by λ. Methods:
+    `f(x, λ)` gives the two sides' difference in the step's equation, with time step and increments scaled by λ, and
+    what it has found besides, or None. Methods:
 
-    - "chord": x ← x − J₀⁻¹ f(x), with the frozen J₀ = `jacobian0()`;
+    - "chord": x ← x − J₀⁻¹ f(x), with the frozen J₀: `start()` gives f(x₀, 1) and J₀;
     - "newton": x ← x − Df(x)⁻¹ f(x);
     - "fixed_point": x ← x − f(x), for f of the form x − g(x).
 
     When that fails and `fallbacks` is set, the root is followed from λ = 0 to λ = 1. `dense` says whether a Jacobian
-    may be formed; if not, derivatives are solved for by GMRES. `in_lanes` says that the program will be evaluated lane
-    by lane.
+    may be formed; if not, derivatives are solved for by GMRES. `fast`: nothing is done for a root that was not found
+    but to report it, and x is then of no use.
     """
+    # What is traced once serves the iterations, which know no derivatives, and the derivative of the root.
+    f = eqx.filter_closure_convert(f, x0, jnp.ones(()))
+    fixed = _without_derivative(f)
 
-    def full(x: Vector) -> Vector:
-        return f(x, jnp.ones(()))
+    def full(x: Vector) -> tuple[Vector, PyTree]:
+        return fixed(x, jnp.ones(()))
 
-    def solve(_: Any, x0: Vector) -> tuple[Vector, tuple[Array, Array, Array]]:
-        true = jnp.ones((), bool)
-        start = _fresh(x0, jnp.zeros((), int))
-        if method == "chord":
-            assert jacobian0 is not None
-            apply_inverse = _inverse(jacobian0(), in_lanes)
-            first = -apply_inverse(full(x0))
-            start = start._replace(x=x0 + first, step2=first @ first, iterations=start.iterations + 1)
-            s = _iterate(lambda x: -apply_inverse(full(x)), start, tol, max_steps - 1, true, in_lanes)
-        elif method == "newton":
-            newton = lambda x: -_inverse(jax.jacfwd(full)(x), in_lanes)(full(x))
-            s = _iterate(newton, start, tol, max_steps, true, in_lanes)
-        else:
-            s = _iterate(lambda x: -full(x), start, tol, max_steps, true, in_lanes)
-        if fallbacks:
-            far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, ~s.done)
-            s = _select(s.done, s, far)
-        if not in_lanes:
-            s = _least_bad(full, x0, s)
-        return s.x, (s.iterations.astype(float), s.error(), s.done.astype(float))  # `custom_root` wants floats
+    known = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(full, x0)[1])
+    follows = known is not None and tol <= _TINY  # for x, from what is known before its last correction
 
-    def tangent_solve(g: Callable[[Vector], Vector], y: Vector) -> Vector:
-        if dense:
-            return jnp.linalg.solve(jax.jacfwd(g)(y), y)
-        return jax.scipy.sparse.linalg.gmres(g, y, tol=1e-14, restart=20, maxiter=20, solve_method="batched")[0]
+    def by(inverse: Callable[[Vector], Vector], x: Vector) -> tuple[Vector, PyTree]:
+        value, known = full(x)
+        return -inverse(value), known if follows else None
 
-    x, (iterations, residual, converged) = jax.lax.custom_root(full, x0, solve, tangent_solve, has_aux=True)
-    return x, jax.lax.stop_gradient(Info(iterations.astype(int), residual, converged > 0))
+    first = _fresh(x0, jnp.zeros((), int))
+    if follows:
+        first = first._replace(last=x0, known=known)
+    true = jnp.ones((), bool)
+    if method == "chord":
+        assert start is not None
+        value, jacobian = _without_derivative(eqx.filter_closure_convert(start))()
+        inverse = _inverse(jacobian, fast)
+        step = -inverse(value)
+        first = first._replace(x=x0 + step, step2=step @ step, iterations=first.iterations + 1)
+        s = _iterate(lambda x: by(inverse, x), first, tol, max_steps - 1, true, fast)
+    elif method == "newton":
+        newton = lambda x: by(_inverse(jax.jacfwd(lambda x: full(x)[0])(x), fast), x)
+        s = _iterate(newton, first, tol, max_steps, true, fast)
+    else:
+        s = _iterate(lambda x: by(lambda y: y, x), first, tol, max_steps, true, fast)
+    if not fast:
+        s = _otherwise(fixed, x0, s, tol, fallbacks)
+    if known is not None and not follows:
+        s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
+    return Root(_implicit(f, s.x, dense, fast), Info(s.iterations, s.error(), s.done), s.last, s.known)
 
 
-def _inverse(J: Float[Array, "n n"], in_lanes: bool) -> Callable[[Vector], Vector]:
-    """x ↦ J⁻¹ x: by LAPACK, or, in lanes, by a product with the inverse, found by elimination written out.
+def _without_derivative(f: Callable) -> Callable:
+    """The same function, of numbers that do not depend on anything."""
+    numbers, rest = eqx.partition(f, eqx.is_array)
+    return eqx.combine(jax.lax.stop_gradient(numbers), rest)
+
+
+@eqx.filter_custom_jvp
+def _implicit(f: Callable, x: Vector, dense: bool, fast: bool) -> Vector:
+    """The root x of f(x, 1), to which belongs the derivative of the implicit function theorem, Dx = −(∂f/∂x)⁻¹ Df."""
+    return x
+
+
+@_implicit.def_jvp
+def _implicit_jvp(primals, tangents):
+    (f, x, dense, fast), (df, *_) = primals, tangents
+    one = jnp.ones(())
+    _, rhs = eqx.filter_jvp(lambda f: f(x, one)[0], (f,), (df,))
+    root = _implicit(f, x, dense, fast)
+
+    def along(x: Vector) -> Vector:
+        return f(x, one)[0]
+
+    if dense:
+        return root, -_inverse(jax.jacfwd(along)(root), fast)(rhs)
+    _, linear = jax.linearize(along, root)
+    gmres = jax.scipy.sparse.linalg.gmres
+    return root, -gmres(linear, rhs, tol=1e-14, restart=20, maxiter=20, solve_method="batched")[0]
+
+
+def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
+    """x ↦ J⁻¹ x: by LAPACK, or, if `fast`, by a product with the inverse, found by elimination written out.
 
     The latter does not pivot: J is the identity for a small step, and where it is far from that the iteration does
     not converge and the step is solved otherwise.
     """
-    if not in_lanes:
+    if not fast:
         factor = jax.scipy.linalg.lu_factor(J)
         return lambda x: jax.scipy.linalg.lu_solve(factor, x)
     n = J.shape[0]
-    a = [[J[i, j] for j in range(n)] for i in range(n)]
+    one = np.eye(n, dtype=bool)
+    a = J
     for k in range(n):
-        pivot = 1.0 / a[k][k]
-        a[k] = [pivot if j == k else pivot * a[k][j] for j in range(n)]
-        for i in range(n):
-            if i != k:
-                factor = a[i][k]
-                a[i] = [-factor * pivot if j == k else a[i][j] - factor * a[k][j] for j in range(n)]
-    inverse = jnp.stack([jnp.stack(row) for row in a])
-    return lambda x: inverse @ x
+        pivot = 1.0 / a[k, k]
+        row = pivot * a[k]
+        column = a[:, k]
+        rest = jnp.where(one[k], -column[:, None] * pivot, a - column[:, None] * row)
+        a = jnp.where(one[k][:, None], jnp.where(one[k], pivot, row), rest)
+    return lambda x: a @ x
+
+
+def _otherwise(f: Callable, x0: Vector, s: _State, tol: float, fallbacks: bool) -> _State:
+    """What is done where the iteration has failed: homotopy, then the least bad that is left."""
+    failed = ~s.done
+    if fallbacks:
+        far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, failed)
+        s = _select(s.done, s._replace(last=None, known=None), far)._replace(last=s.last, known=s.known)
+    return _least_bad(lambda x: f(x, jnp.ones(())), x0, s, failed if s.known is not None else ~s.done)
 
 
 def _homotopy(
-    f: Callable[[Vector, Float[Array, ""]], Vector], x0: Vector, iterations: Array, tol: float, active: Array
+    f: Callable[[Vector, Float[Array, ""]], tuple[Vector, PyTree]],
+    x0: Vector,
+    iterations: Array,
+    tol: float,
+    active: Array,
 ) -> _State:
     """Follow the curve f(x, λ) = 0 from (x₀, 0) to λ = 1 by its arc length, so that it may turn back on the way.
 
@@ -194,7 +258,7 @@ def _homotopy(
     along = jnp.zeros(n + 1).at[n].set(1.0)  # the direction of λ, and the last unit vector
 
     def curve(y: Vector) -> Vector:
-        return f(y[:n], y[n])
+        return f(y[:n], y[n])[0]
 
     def bordered(y: Vector, row: Vector, value: Vector) -> Vector:
         return jnp.linalg.solve(jnp.concatenate([jax.jacfwd(curve)(y), row[None]]), value)
@@ -213,8 +277,8 @@ def _homotopy(
         guess = s.x + length * t
         row = jnp.where(last, along, t)
 
-        def correction(y: Vector) -> Vector:
-            return -bordered(y, row, jnp.append(curve(y), row @ (y - guess)))
+        def correction(y: Vector) -> tuple[Vector, None]:
+            return -bordered(y, row, jnp.append(curve(y), row @ (y - guess))), None
 
         trial = _iterate(correction, _fresh(guess, s.iterations), jnp.where(last, tol, 1e-6), 10, active)
         away = trial.x - guess
@@ -227,7 +291,7 @@ def _homotopy(
     return s._replace(x=s.x[:n])
 
 
-def _least_bad(f: Callable[[Vector], Vector], x0: Vector, s: _State) -> _State:
+def _least_bad(f: Callable[[Vector], tuple[Vector, PyTree]], x0: Vector, s: _State, active: Array) -> _State:
     """What an unsolved step is left with: its last x, or one explicit step x₀ − f(x₀), whichever solves f = 0 better.
 
     An iteration that has lost its way may be anywhere, and the action of a huge σ costs the Casimirs their digits.
@@ -235,11 +299,16 @@ def _least_bad(f: Callable[[Vector], Vector], x0: Vector, s: _State) -> _State:
 
     def body(state):
         s, _ = state
-        explicit = x0 - f(x0)
-        last2, explicit2 = (r @ r for r in (f(s.x), f(explicit)))
-        keep = last2 <= explicit2
+        explicit = x0 - f(x0)[0]
+        (last, known), (other, instead) = f(s.x), f(explicit)
+        last2, explicit2 = last @ last, other @ other
+        keep = s.done | (last2 <= explicit2)
         x = jnp.where(keep, s.x, explicit)
         rest2 = jnp.where(keep, last2, explicit2)
-        return s._replace(x=x, size2=x @ x, step2=rest2, before2=jnp.zeros(())), jnp.zeros((), bool)
+        bad = s._replace(size2=x @ x, step2=rest2, before2=jnp.zeros(()))
+        s = _select(s.done, s, bad)._replace(x=x)
+        if s.known is not None:
+            s = s._replace(last=jnp.zeros_like(x), known=_select(keep, known, instead))
+        return s, jnp.zeros((), bool)
 
-    return jax.lax.while_loop(lambda state: state[1], body, (s, ~s.done))[0]
+    return jax.lax.while_loop(lambda state: state[1], body, (s, active))[0]

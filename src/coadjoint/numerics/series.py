@@ -5,12 +5,16 @@ from math import factorial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .branches import likely
 
 # B_k/k!: the coefficients of dexpinv.
 BERNOULLI = (1.0, -1 / 2, 1 / 12, 0.0, -1 / 720, 0.0, 1 / 30240, 0.0, -1 / 1209600, 0.0, 1 / 47900160)
+
+
+_factorial = np.vectorize(factorial, otypes=[float])
 
 
 def _switch(k: int) -> float:
@@ -43,6 +47,16 @@ def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(near, _near(k, jnp.where(near, x, 0.0)), _far(k, jnp.where(near, 2.0, x)))
 
 
+def stumpffs(x: Float[Array, ""]) -> Float[Array, "4"]:
+    """c₁ … c₄ at once, for x ≥ 0: what a rotation and its derivative in one direction are made of."""
+    near = likely(x < 2.0)
+    y = jnp.where(near, x, 0.0)
+    high = _series(np.array([3, 4]), y, 9)
+    z = jnp.where(near, 2.0, x)
+    far = jnp.stack([_far(k, z) for k in range(1, 5)])
+    return jnp.where(near, jnp.concatenate([np.array([1.0, 0.5]) - y * high, high]), far)
+
+
 def _near(k: int, x: Array) -> Array:
     """The series for x < 2; c₁ and c₂ from c₃ and c₄, so that two series serve a rotation and its derivative."""
     if k < 3:
@@ -50,9 +64,9 @@ def _near(k: int, x: Array) -> Array:
     return _series(k, x, 9)  # 2^9 k!/(18 + k)! < 1e-16 for k ≥ 3
 
 
-def _series(k: int, x: Array, terms: int) -> Array:
+def _series(k: int | np.ndarray, x: Array, terms: int) -> Array:
     """Σ_j (−x)^j / (2j + k)!, pairing terms (Estrin), which a processor can do side by side."""
-    total: list = [(-1) ** j / factorial(2 * j + k) for j in range(terms)]
+    total: list = [(-1) ** j / _factorial(2 * j + k) for j in range(terms)]
     while len(total) > 1:
         pairs = [a + x * b for a, b in zip(total[::2], total[1::2], strict=False)]
         total = pairs if len(total) % 2 == 0 else [*pairs, total[-1]]
@@ -63,13 +77,20 @@ def _series(k: int, x: Array, terms: int) -> Array:
 def _far(k: int, x: Array) -> Array:
     """Longer series below the switch of c_k, the closed form above it."""
     switch = _switch(k)
+    if switch <= 2.0:
+        return _closed(k, x)
     small = x < switch
-    z = jnp.where(small, switch, x)
-    theta = jnp.sqrt(z)
+    series = _series(k, jnp.where(small, x, 0.0), _terms(k))
+    return jnp.where(small, series, _closed(k, jnp.where(small, switch, x)))
+
+
+def _closed(k: int, x: Array) -> Array:
+    """From cos θ or sin θ/θ, θ² = x."""
+    theta = jnp.sqrt(x)
     closed = jnp.cos(theta) if k % 2 == 0 else jnp.sin(theta) / theta
     for i in range(k % 2, k, 2):
-        closed = (1.0 / factorial(i) - closed) / z
-    return jnp.where(small, _series(k, jnp.where(small, x, 0.0), _terms(k)), closed)
+        closed = (1.0 / factorial(i) - closed) / x
+    return closed
 
 
 @stumpff.defjvp

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..models.sine_euler import matrix_to_fourier
+from ..running.results import scaled_errors
 from ..store.durable import StoreError
 from ..store.reading import open as open_store
 from . import plotting
@@ -94,7 +95,7 @@ def casimirs(data: Any, path: Path) -> Figure:
     for label, t, one in series:
         values = _members(one, "casimirs")
         scale = _members(one, "casimir_scale")[:, None]
-        errors = np.abs(values - values[:, :1]) / np.where(scale > 0, scale, 1.0)
+        errors = scaled_errors(values, values[:, :1], scale)
         worst = np.nanmax(errors, axis=0)
         if len(series) > 1:
             curves = [(label, worst.max(axis=1))]
@@ -114,7 +115,7 @@ def casimirs(data: Any, path: Path) -> Figure:
     ax.set_ylim(1e-17, max(3 * high, 1e-14))
     note = "dots: at saved times, lines: largest so far" + (f"; worst of {members} members" if members > 1 else "")
     ax.annotate(note, (0.02, 0.03), xycoords="axes fraction", fontsize=7)
-    _title(ax, data, "Errors of Casimirs")
+    _title(ax, data, "Errors of Casimirs", series)
     _legend(ax)
     return fig
 
@@ -149,7 +150,7 @@ def energy(data: Any, path: Path) -> Figure:
     middle = 0.5 * (low + high)
     if high - low < 1e-9 * abs(middle):  # round-off is not to fill the picture
         ax.set_ylim(middle - 1e-6 * abs(middle), middle + 1e-6 * abs(middle))
-    _title(ax, data, "Energy" + (f" of {members} members" if members > 1 else ""))
+    _title(ax, data, "Energy" + (f" of {members} members" if members > 1 else ""), series)
     _legend(ax)
     return fig
 
@@ -169,7 +170,7 @@ def trajectory(data: Any, path: Path) -> Figure:
         ax.plot(*_thin(one.t, column), label=name, linewidth=0.9)
     ax.set(xlabel="time $t$", ylabel="components of the state", xlim=(one.t[0], one.t[-1]))
     entries = " × ".join(map(str, one.data.shape[1:]))
-    _title(ax, data, f"Trajectory, the first of {entries} entries" + (f", {one.label}" if one.label else ""))
+    _title(ax, data, f"Trajectory, the first of {entries} entries", [one])
     _legend(ax)
     return fig
 
@@ -218,7 +219,7 @@ def _in_space(data: Any, runs: list[Series]) -> Figure:
             box.legends[0].remove()
             box.legend(*ax.get_legend_handles_labels(), loc="upper center", fontsize=6)
     ends = _ends(runs)
-    fig.supxlabel(f"{_of(data)}, $t$ = {ends[0]:g} to {ends[1]:g}; dot: start", fontsize=8)
+    fig.supxlabel(f"{_of(data, runs)}, $t$ = {ends[0]:g} to {ends[1]:g}; dot: start", fontsize=8)
     return fig
 
 
@@ -226,16 +227,17 @@ def field(data: Any, path: Path) -> Figure:
     """Vorticity at the start, halfway and at the end; of spins, their z components along the chain and time."""
     _need(data, "mu", "field", path)
     one = _series(data)[0]
-    mu, t = _members(one.data, "mu")[0], one.t
+    mu = _members(one.data, "mu")[0]
     name = _model(data)
     if mu.ndim == 3:
-        return _matrices(data, t, mu, name == "sine_euler")
+        return _matrices(data, one, mu, name == "sine_euler")
     if name == "spin_chain" or data.attrs.get("configuration.system.algebra.type") == "Product":
-        return _chain(data, t, mu)
+        return _chain(data, one, mu)
     raise StoreError(f"{path} has no field: that is for matrices (fluids) and chains of spins; see trajectory.")
 
 
-def _matrices(data: Any, t: np.ndarray, W: np.ndarray, torus: bool) -> Figure:
+def _matrices(data: Any, one: Series, W: np.ndarray, torus: bool) -> Figure:
+    t = one.t
     fig = plotting.figure(plotting.PAGE, 2.6)
     axes = fig.subplots(1, 3, sharey=True)
     at = [0, len(t) // 2, len(t) - 1]
@@ -255,7 +257,7 @@ def _matrices(data: Any, t: np.ndarray, W: np.ndarray, torus: bool) -> Figure:
             ax.set_yticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
     axes[0].set_ylabel("$y$" if torus else "row")
     fig.colorbar(image, ax=axes, label="vorticity $\\omega$" if torus else "Im $W_{jk}$", shrink=0.85)
-    fig.suptitle(f"{'Vorticity' if torus else 'State'} ({_of(data)})", fontsize=9)
+    fig.suptitle(f"{'Vorticity' if torus else 'State'} ({_of(data, [one])})", fontsize=9)
     return fig
 
 
@@ -270,10 +272,10 @@ def _vorticity(W: np.ndarray, points: int = 128) -> np.ndarray:
     return np.fft.ifft2(fine, norm="forward").real
 
 
-def _chain(data: Any, t: np.ndarray, mu: np.ndarray) -> Figure:
+def _chain(data: Any, one: Series, mu: np.ndarray) -> Figure:
     fig = plotting.figure(plotting.PAGE * 0.72, 3.2)
     ax = fig.subplots()
-    times, rows = _thin(t, mu.reshape(len(mu), -1, 3)[:, :, 2])
+    times, rows = _thin(one.t, mu.reshape(len(mu), -1, 3)[:, :, 2])
     extent = (times[0], times[-1], -0.5, rows.shape[1] - 0.5)
     image = ax.imshow(rows.T, origin="lower", aspect="auto", extent=extent, cmap="RdBu_r", interpolation="nearest")
     largest = float(np.abs(rows).max())
@@ -281,7 +283,7 @@ def _chain(data: Any, t: np.ndarray, mu: np.ndarray) -> Figure:
     ax.set(xlabel="time $t$", ylabel="spin $i$")
     ax.grid(False)
     fig.colorbar(image, ax=ax, label="$S^z_i$")
-    _title(ax, data, "Field")
+    _title(ax, data, "Field", [one])
     return fig
 
 
@@ -296,13 +298,13 @@ def spectrum(data: Any, path: Path) -> Figure:
         for i, style in ((0, "o--"), (len(t) - 1, "o-")):
             ax.loglog(*_shells(mu[i]), style, markersize=3, label=f"$t = {t[i]:g}$")
         ax.set(xlabel="wavenumber $|m|$", ylabel="energy $\\frac{1}{2}\\sum |\\omega_m|^2/|m|^2$ in shell")
-        _title(ax, data, "Energy by wavenumber")
+        _title(ax, data, "Energy by wavenumber", [one])
     else:
         for name, column in _components(data, mu):
             f, power = _power(t, column)
             ax.loglog(f[1:], np.maximum(power[1:], power.max() * 1e-24), label=name, linewidth=0.8)
         ax.set(xlabel="frequency $f$ (1 / time)", ylabel="power spectral density")
-        _title(ax, data, "Power by frequency")
+        _title(ax, data, "Power by frequency", [one])
     _legend(ax)
     return fig
 
@@ -337,13 +339,14 @@ def _ends(series: list[Series]) -> tuple[float, float]:
     return min(s.t[0] for s in series), max(s.t[-1] for s in series)
 
 
-def _title(ax: Any, data: Any, words: str) -> None:
-    ax.set_title(f"{words} ({_of(data)})")
+def _title(ax: Any, data: Any, words: str, runs: list[Series]) -> None:
+    ax.set_title(f"{words} ({_of(data, runs)})")
 
 
-def _of(data: Any) -> str:
-    """The model and the method."""
-    return ", ".join(filter(None, (_model(data), data.attrs.get("configuration.integrator.type", ""))))
+def _of(data: Any, runs: list[Series]) -> str:
+    """The model, the method and, where one run of a sweep is shown, which."""
+    method = data.attrs.get("configuration.integrator.type", "")
+    return ", ".join(filter(None, (_model(data), method, runs[0].label if len(runs) == 1 else "")))
 
 
 def _legend(ax: Any) -> None:

@@ -8,17 +8,19 @@ import base64
 import datetime
 import html
 import json
-import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from .. import __version__
+from ..store.conditions import versions
+from ..store.configuration import flat
+
+_VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "matplotlib")
 
 
 class Verdict(StrEnum):
@@ -141,13 +143,6 @@ class Report:
         return [claim for claim in self.claims if not claim.as_expected]
 
 
-def versions() -> dict[str, str]:
-    """Of what computed the numbers."""
-    names = ("jax", "jaxlib", "numpy", "matplotlib")
-    own = {"coadjoint": __version__, "python": platform.python_version()}
-    return own | {name: metadata.version(name) for name in names}
-
-
 def claims_json(report: Report) -> str:
     """The table of claims as JSON."""
     rows = [
@@ -166,7 +161,7 @@ def claims_json(report: Report) -> str:
         for section in report.sections
         for c in section.claims
     ]
-    head = {"title": report.title, "key": report.key, "quick": report.quick, "versions": versions()}
+    head = {"title": report.title, "key": report.key, "quick": report.quick, "versions": versions(_VERSIONS)}
     return json.dumps({**head, "claims": rows}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -208,7 +203,7 @@ def page(report: Report) -> str:
         "key": str(report.key),
         "run": f"{'quick' if report.quick else 'full'}, {report.seconds:.0f} s",
         "date": now,
-        **versions(),
+        **versions(_VERSIONS),
     }
     body = [
         f"<header><h1>{_text(report.title)}</h1><p class='lead'>{_text(report.subtitle)}</p>",
@@ -277,7 +272,7 @@ def _section(s: Section) -> str:
     return (
         f"<section id='{s.name}'><h2>{_text(s.title)}</h2><p class='source'>{_text(s.source)}</p>"
         f"{_paragraphs(s.about)}<div class='gallery'>{scenes}{pictures}</div>{claims}"
-        f"<details><summary>Parameters</summary>{_definitions(flatten(s.parameters))}</details></section>"
+        f"<details><summary>Parameters</summary>{_definitions(_parameters(s.parameters))}</details></section>"
     )
 
 
@@ -340,15 +335,9 @@ def _definitions(facts: Mapping[str, Any]) -> str:
     return "<dl>" + "".join(f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in facts.items()) + "</dl>"
 
 
-def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _parameters(tables: Mapping[str, Any]) -> dict[str, str]:
     """Nested parameters as one list of `a.b.c: value`."""
-    flat: dict[str, str] = {}
-    for name, value in parameters.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
-    return flat
+    return {k: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else str(v) for k, v in flat(tables)}
 
 
 def _scene_data(sections: Sequence[Section]) -> dict[str, Any]:

@@ -10,25 +10,19 @@ Experiments run side by side, and another process draws; nothing they compute de
 """
 
 import contextlib
-import difflib
 import hashlib
-import importlib
-import importlib.util
 import json
 import os
 import shutil
 import signal
-import sys
 import time
-import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
@@ -37,109 +31,12 @@ from rich.table import Table
 
 from . import plotting
 from .page import Claim, Outcome, Picture, Report, Section, Verdict, claims_json, claims_markdown, page
+from .paper import STUDY as STUDY
+from .paper import InputError, PaperExperiment, Study, load_study, select
+from .paper import papers_folder as papers_folder
 
-STUDY = "luesink2024casimir"
 MANIFEST = "manifest.json"
 _UNFINISHED = ".unfinished"
-
-
-class InputError(ValueError):
-    """What the user asked for cannot be done; the message says why and what can."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment: what its TOML file says, and the module with `run` and `draw`."""
-
-    name: str
-    title: str
-    source: str
-    about: str
-    figures: Sequence[Mapping[str, Any]]
-    claims: Sequence[Mapping[str, Any]]
-    parameters: Mapping[str, Any]
-    quick: Mapping[str, Any]
-    module: ModuleType
-
-    @property
-    def names(self) -> list[str]:
-        """The names it is called by: its own and those of its figures."""
-        return [self.name, *(f["name"] for f in self.figures)]
-
-    def settings(self, quick: bool) -> dict[str, Any]:
-        """The parameters, with those of a quick run in their place if asked for."""
-        return {**self.parameters, **(self.quick if quick else {})}
-
-
-@dataclass(frozen=True)
-class Study:
-    """A paper to reproduce: title, subtitle, and experiments in the order of the page."""
-
-    title: str
-    subtitle: str
-    experiments: Sequence[Experiment]
-
-
-def papers_folder() -> Path:
-    """Where the studies are: inside an installed package, or in the clone of an editable installation."""
-    here = Path(__file__).resolve().parents[1]
-    for folder in (here / "_papers", here.parents[1] / "papers"):
-        if (folder / STUDY / "study.toml").is_file():
-            return folder
-    raise InputError(
-        "the folder papers/ was not found: neither in the installed package nor beside src/ in a clone. "
-        "Install from a clone (`pip install .`), or run `make reproduce` in one."
-    )
-
-
-def load_study(folder: Path | None = None) -> Study:
-    """Read a study and import its experiments."""
-    folder = papers_folder() / STUDY if folder is None else folder
-    study = tomllib.loads((folder / "study.toml").read_text(encoding="utf-8"))
-    package = _package(folder)
-    return Study(study["title"], study["subtitle"], [_experiment(folder, package, n) for n in study["experiments"]])
-
-
-def _package(folder: Path) -> str:
-    """Import the folder as a package under a name of its own."""
-    name = f"coadjoint_papers_{folder.name}"
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return name
-
-
-def _experiment(folder: Path, package: str, name: str) -> Experiment:
-    stem = name.replace("-", "_")
-    data = tomllib.loads((folder / f"{stem}.toml").read_text(encoding="utf-8"))
-    return Experiment(
-        name,
-        data["title"],
-        data["source"],
-        data["about"],
-        data.get("figures", []),
-        data.get("claims", []),
-        data["parameters"],
-        data.get("quick", {}),
-        importlib.import_module(f"{package}.{stem}"),
-    )
-
-
-def select(study: Study, names: Sequence[str]) -> list[Experiment]:
-    """The experiments called by these names (their own or a figure's); all of them for no names."""
-    if not names:
-        return list(study.experiments)
-    known = {name: e.name for e in study.experiments for name in e.names}
-    for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise InputError(f"no experiment or figure is called {name!r}; the nearest is {close[0]!r}. See --list.")
-    wanted = {known[name] for name in names}
-    return [e for e in study.experiments if e.name in wanted]
 
 
 def listing(study: Study) -> Table:
@@ -183,14 +80,16 @@ def reproduce(
 
 
 def _run_all(
-    chosen: Sequence[Experiment], key: int, quick: bool, console: Console
-) -> Iterator[tuple[Experiment, Outcome]]:
+    chosen: Sequence[PaperExperiment], key: int, quick: bool, console: Console
+) -> Iterator[tuple[PaperExperiment, Outcome]]:
     """Every outcome when it is there; two experiments at a time, those that take longest first."""
     waiting = sorted(chosen, key=lambda e: -e.parameters.get("minutes", 0.0))
     workers = max(1, min(2, os.cpu_count() or 1))
     pool = ThreadPoolExecutor(workers)
     with _Stages(console, len(chosen)) as stages:
-        futures: dict[Future[Outcome], Experiment] = {pool.submit(_run_one, e, key, quick, stages): e for e in waiting}
+        futures: dict[Future[Outcome], PaperExperiment] = {
+            pool.submit(_run_one, e, key, quick, stages): e for e in waiting
+        }
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -198,7 +97,7 @@ def _run_all(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _run_one(e: Experiment, key: int, quick: bool, stages: "_Stages") -> Outcome:
+def _run_one(e: PaperExperiment, key: int, quick: bool, stages: "_Stages") -> Outcome:
     with stages.stage(e.name) as say:
         outcome = e.module.run(SimpleNamespace(**e.settings(quick)), key, say)
     missing = {c["name"] for c in e.claims} ^ set(outcome.findings)
@@ -313,7 +212,7 @@ def _draw(draw: Callable, p: SimpleNamespace, data: Any, folder: Path) -> dict[s
 
 
 def _section(
-    e: Experiment, settings: Mapping[str, Any], outcome: Outcome, figures: Mapping[str, tuple[bytes, bytes]]
+    e: PaperExperiment, settings: Mapping[str, Any], outcome: Outcome, figures: Mapping[str, tuple[bytes, bytes]]
 ) -> Section:
     """What the page shows of an experiment."""
     pictures = [Picture(f["name"], f.get("number"), f["caption"], *figures[f["name"]]) for f in e.figures]

@@ -7,6 +7,8 @@ A reducer is any object with four methods. They see one saved time; the ensemble
   and 0 for padding.
 - `merge(acc, other)`: two accumulators of disjoint members as one.
 - `result(acc)`: what the user wants to see.
+
+Several at once are a dict of them: the result then has their names.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -119,7 +121,7 @@ class Covariance(eqx.Module):
 class Quantiles(eqx.Module):
     """Quantiles of every saved entry, from a histogram: `{"quantiles", "outside"}`.
 
-    - `q`: the probabilities; `quantiles` leads with an axis for them.
+    - `q`: the probabilities; `quantiles` has an axis for them, after that of saved times.
     - `low`, `high`: where the histogram begins and ends, for all entries or one by one (an array of their shape).
     - `bins`: how many bins; a quantile is right to within one bin, (high − low)/bins.
 
@@ -187,3 +189,40 @@ class Quantiles(eqx.Module):
             return (histogram[..., 0] + histogram[..., -1]) / jnp.maximum(jnp.sum(histogram, axis=-1), 1.0)
 
         return {"quantiles": jax.tree.map(quantiles, acc), "outside": jax.tree.map(outside, acc)}
+
+
+class Several(eqx.Module):
+    """Several reducers at once, by name: what `ensemble(reduce={"mean": Mean(), "spread": Quantiles(...)})` makes."""
+
+    reducers: dict[str, Any]
+
+    def init(self, x: PyTree) -> dict[str, PyTree]:
+        """Each its own."""
+        return {name: r.init(x) for name, r in self.reducers.items()}
+
+    def update(self, acc: dict[str, PyTree], x: PyTree, weight: Float[Array, " members"]) -> dict[str, PyTree]:
+        """Each its own."""
+        return {name: r.update(acc[name], x, weight) for name, r in self.reducers.items()}
+
+    def merge(self, acc: dict[str, PyTree], other: dict[str, PyTree]) -> dict[str, PyTree]:
+        """Each its own."""
+        return {name: r.merge(acc[name], other[name]) for name, r in self.reducers.items()}
+
+    def result(self, acc: dict[str, PyTree]) -> dict[str, PyTree]:
+        """What each makes of it, by name."""
+        return {name: r.result(acc[name]) for name, r in self.reducers.items()}
+
+
+def as_reducer(reduce: Any) -> Any:
+    """The reducer that was given, or several of them in a dict as one; raises if it is none."""
+    if reduce is None:
+        return None
+    if isinstance(reduce, dict):
+        if not reduce or not all(isinstance(name, str) for name in reduce):
+            raise TypeError(f"reduce must have reducers by their names, such as {{'mean': Mean()}}, not {reduce!r}.")
+        return Several({name: as_reducer(one) for name, one in reduce.items()})
+    missing = [name for name in ("init", "update", "merge", "result") if not callable(getattr(reduce, name, None))]
+    if missing or isinstance(reduce, type):
+        what = f"has no {', '.join(missing)}" if missing else f"is a class: write {reduce.__name__}()"
+        raise TypeError(f"reduce must be an object with init, update, merge and result, but it {what}.")
+    return reduce

@@ -3,10 +3,7 @@
 import dataclasses
 import hashlib
 import json
-import os
-import platform
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import equinox as eqx
@@ -16,72 +13,32 @@ import numpy as np
 from ..algebras.base import LieAlgebra
 from ..drivers import Brownian, Increments
 from ..numerics.functions import Constant, Function, intern
-from ..running.solving import Job, Run
+from ..running.plan import Plan
 from ..systems import Noise, Salt, System
 
 _LARGEST_SHOWN = 64  # numbers of an array that are written out; of a larger one, its hash
-_VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "zarr", "xarray")
+_HOW = ("in_lanes", "fast")  # fields that say how a method is computed, and not which one it is
 
 
-def configuration(job: Job, steps: int | None = None) -> dict[str, Any]:
+def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
     """All that decides the results of a run. `steps`: as it would be for a run of so many steps."""
-    run = job.run
-    steps = run.steps if steps is None else steps
+    steps = plan.steps if steps is None else steps
     config: dict[str, Any] = {
-        "system": _system(run.system),
-        "mu0": describe(job.mu0),
-        "t0": run.t0,
-        "t1": _end(run, steps),
-        "dt": run.dt,
-        "save_every": run.save_every,
-        "save": describe(job.save),
-        "group": job.group,
-        "driver": _driver(run, steps),
-        "integrator": describe(run.integrator),
-        "members": job.members,
+        "system": _system(plan.system),
+        "mu0": describe(plan.mu0),
+        "t0": plan.t0,
+        "t1": plan.t0 + steps * plan.dt,
+        "dt": plan.dt,
+        "save_every": plan.save_every,
+        "save": describe(plan.save),
+        "group": plan.group,
+        "driver": _driver(plan, steps),
+        "integrator": describe(plan.integrator),
+        "members": plan.members,
     }
-    if job.members is not None:
-        config |= {"params": describe(job.params), "reduce": describe(job.reduce), "tile": job.tile}
+    if plan.members is not None:
+        config |= {"params": describe(plan.params), "reduce": describe(plan.reduce), "tile": plan.tile}
     return config
-
-
-def _end(run: Run, steps: int) -> float:
-    return run.t0 + steps * run.dt
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of what the results depend on."""
-
-    def of(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:  # run from a folder, not installed
-            return __import__(name).__version__
-
-    return {"python": platform.python_version(), **{name: of(name) for name in _VERSIONS}}
-
-
-def this_platform() -> dict[str, Any]:
-    """What else the last bit depends on."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "processor": _processor(),
-        "cores": cores,
-        "backend": jax.default_backend(),
-        "device": jax.devices()[0].device_kind,
-        "xla_flags": os.environ.get("XLA_FLAGS", ""),
-    }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-            return next(names, platform.processor())
-    except OSError:
-        return platform.processor()
 
 
 def describe(x: Any) -> Any:
@@ -97,7 +54,8 @@ def describe(x: Any) -> Any:
     if isinstance(x, Function):
         return f"sha256:{x.fingerprint}"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        fields = {f.name.lstrip("_"): describe(getattr(x, f.name)) for f in dataclasses.fields(x)}
+        names = [f.name for f in dataclasses.fields(x) if not (_is_ours(type(x)) and f.name in _HOW)]
+        fields = {name.lstrip("_"): describe(getattr(x, name)) for name in names}
         return {"type": _type_name(x), **fields, **_code(x)}
     if isinstance(x, tuple) and hasattr(x, "_asdict"):
         return describe(x._asdict())  # type: ignore[attr-defined]
@@ -111,7 +69,11 @@ def describe(x: Any) -> Any:
 def _type_name(x: Any) -> str:
     """The name of a class; with its module, unless it is one of ours."""
     kind = x if isinstance(x, type) or not hasattr(x, "__class__") else type(x)
-    return kind.__name__ if kind.__module__.startswith("coadjoint.") else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__name__ if _is_ours(kind) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.startswith("coadjoint.")
 
 
 def _array(x: np.ndarray) -> Any:
@@ -122,7 +84,7 @@ def _array(x: np.ndarray) -> Any:
 
 def _code(x: Any) -> dict[str, str]:
     """The fingerprint of what a class of the user's own computes."""
-    if isinstance(x, LieAlgebra) and not type(x).__module__.startswith("coadjoint."):
+    if isinstance(x, LieAlgebra) and not _is_ours(type(x)):
         element = jax.ShapeDtypeStruct(x.shape, x.dtype)
         return {"bracket": describe(intern(x.bracket, element, element))}
     return {}
@@ -152,20 +114,19 @@ def _noise(system: System, noise: Noise) -> Any:
     return described | {"apply": describe(intern(noise.apply, *shapes))}
 
 
-def _driver(run: Run, steps: int) -> Any:
+def _driver(plan: Plan, steps: int) -> Any:
     """A path of given increments is described up to a step, so that a longer one can begin alike."""
-    driver = run.driver
-    if run.system.n_noise == 0:
+    driver = plan.driver
+    if plan.system.n_noise == 0:
         return None
     if isinstance(driver, Brownian):
         key = (int(driver.key.a) << 32) | int(driver.key.b)
         return {"type": "Brownian", "key": key, "grid": driver.grid, "depth": driver.depth}
     if isinstance(driver, Increments):
         given = {"dS": driver.dS, "Z": driver.Z, "areas": driver.areas}
-        return {
-            "type": "Increments",
-            **{k: None if x is None else _array(np.asarray(x[:steps])) for k, x in given.items()},
-        }
+        until = (slice(steps),) if driver.members is None else (slice(None), slice(steps))
+        cut = {k: None if x is None else _array(np.asarray(x[until])) for k, x in given.items()}
+        return {"type": "Increments", **cut}
     return describe(eqx.filter(driver, eqx.is_array_like)) | {"type": _type_name(driver)}
 
 

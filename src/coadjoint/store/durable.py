@@ -1,6 +1,7 @@
 """Files that survive a power cut: durable writes, a lock, checkpoints, and a Zarr store made of such files."""
 
 import asyncio
+import errno
 import fcntl
 import io
 import json
@@ -24,6 +25,19 @@ PARTIAL = ".partial"  # the name of a file ends so while it is being written
 
 class StoreError(RuntimeError):
     """Something about a store that stands in the way; the message says what, and what to do."""
+
+
+def reason(error: OSError) -> str:
+    """Why the disk refuses, in words."""
+    words = {
+        errno.ENOSPC: "the disk is full",
+        errno.EDQUOT: "the quota of the disk is used up",
+        errno.EACCES: "permission is denied",
+        errno.EPERM: "permission is denied",
+        errno.EROFS: "the disk is read-only",
+    }
+    where = f" ({error.filename})" if error.filename else ""
+    return words.get(error.errno or 0, error.strerror or str(error)) + where
 
 
 def write(path: Path, data: Any) -> None:
@@ -137,7 +151,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | Non
 class Files(LocalStore):
     """Zarr's folder of files, with durable writes; reading says which file is damaged or missing.
 
-    `required(key)` tells whether a chunk must be there. Elsewhere a missing chunk means that nothing was written yet.
+    `required(key)` tells whether a file of an array must be there. Elsewhere one that is missing means that nothing was
+    written yet.
     """
 
     def __init__(
@@ -175,7 +190,7 @@ class Files(LocalStore):
         return self._checked(key, byte_range, super().get_sync(key, prototype=prototype, byte_range=byte_range))
 
     def _checked(self, key: str, byte_range: Any, value: Any) -> Any:
-        if byte_range is not None or not is_chunk(key):
+        if byte_range is not None or not holds_numbers(key):
             return value
         if value is None:
             if self.required(key):
@@ -187,8 +202,8 @@ class Files(LocalStore):
         return value
 
 
-def is_chunk(key: str) -> bool:
-    """Whether a key names a chunk: name/c.0.1, or name/c for a single number."""
+def holds_numbers(key: str) -> bool:
+    """Whether a key names a file of an array (Zarr: a chunk), name/c.0.1, or name/c for a single number."""
     last = key.rsplit("/", 1)[-1]
     return last == "c" or last.startswith("c.")
 

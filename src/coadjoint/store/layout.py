@@ -1,33 +1,39 @@
-"""What lies where in a store: its variables, their dimensions and chunks, and the parts that are written one by one.
+"""What lies where in a store: its variables, their dimensions, and how they are cut into files.
 
-A part is one trajectory, or one tile of an ensemble, at one point of a sweep. It has its own place in every array, made
-of whole chunks, and its own checkpoint.
+A store holds runs, one or a sweep of them, and a run has tiles (a trajectory is one tile). Each tile of each run has
+its own place in every array, made of whole files, and its own checkpoint. Tiles are numbered through all runs.
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
-from ..running.solving import Job
+from ..running.naming import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
+from ..running.plan import Plan
 
-_CHUNK_BYTES = 2**21  # of the largest variable
-_LONGEST_CHUNK = 2**16  # saved times
-TIMES = 2**16  # saved times in a chunk of the coordinate
-_STATES = ""  # the name of states that are not stored
-STATISTICS = {
-    "steps": ("steps done", np.int64),
-    "iterations": ("iterations of the solver, in all", np.int64),
-    "most_iterations": ("most iterations in one step", np.int64),
-    "residual": ("worst residual of a step", np.float64),
-    "unsolved": ("steps that were not solved", np.int64),
-    "first_unsolved": ("the first step that was not solved, or -1", np.int64),
-    "substeps": ("sub-steps, in all", np.int64),
-}
+_FILE_BYTES = 2**21  # of the largest variable
+_LONGEST_FILE = 2**16  # saved times
+TIMES = 2**16  # saved times in a file of the coordinate
+TOTALS = {
+    "steps": "steps done",
+    "iterations": "iterations of the solver, in all",
+    "most_iterations": "most iterations in one step",
+    "residual": "worst residual of a step",
+    "unsolved": "steps that were not solved",
+    "first_unsolved": "the first step that was not solved, or -1",
+    "substeps": "sub-steps, in all",
+}  # the steps, and the fields of `Totals`
+
+
+def totals_of(step: int, totals: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The variables that say how steps were solved, by their names, from the fields of `Totals`."""
+    values = {name: np.asarray(x) for name, x in totals.items()}
+    return {"steps": np.full_like(values["iterations"], step), **values}
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,10 @@ class Variable:
     name: str
     dims: tuple[str, ...]
     shape: tuple[int, ...]
-    chunks: tuple[int, ...]
+    in_file: tuple[int, ...]  # the shape of what one file holds
     dtype: Any
     attrs: dict[str, Any]
-    kind: str  # "coordinate", "rows" (written along time by each part), "once" (by each part), "statistic" (at the end)
+    kind: str  # "coordinate", "rows" (written along time by each tile), "once" (by each tile), "reduced" (at the end)
     data: np.ndarray | None = None  # of a coordinate other than time
 
     @property
@@ -67,6 +73,27 @@ class Variable:
         return {"f": np.nan, "c": complex(np.nan, np.nan), "i": -1, "b": False, "O": ""}.get(kind, 0)
 
 
+class _Lead(NamedTuple):
+    """The axes before time."""
+
+    dims: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    in_file: tuple[int, ...] = ()
+
+    def then(self, dim: str, size: int, in_file: int) -> "_Lead":
+        """With one more."""
+        return _Lead((*self.dims, dim), (*self.sizes, size), (*self.in_file, in_file))
+
+
+class _Inner(NamedTuple):
+    """A variable along time, at one saved time of one member."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: Any
+    about: str
+
+
 @dataclass(frozen=True)
 class Layout:
     """All variables of a store, for runs of one kind."""
@@ -74,42 +101,30 @@ class Layout:
     axes: tuple[Axis, ...]
     members: int | None
     tile: int
+    tiles: int  # of each run
     saved: int  # saved times, of the longest run
-    rows: int  # saved times in a chunk
+    rows: int  # saved times in a file
     time: str  # the dimension along saved times
     variables: dict[str, Variable]
 
     @staticmethod
-    def of(jobs: Sequence[Job], axes: tuple[Axis, ...] = ()) -> "Layout":
+    def of(plans: Sequence[Plan], axes: tuple[Axis, ...] = ()) -> "Layout":
         """The layout for these runs, which differ in what the axes say (in the order of their combinations)."""
-        job = jobs[0]
-        saved = max(j.run.n_saved for j in jobs)
-        clocks = {(j.run.t0, j.run.dt * j.run.save_every, j.run.n_saved) for j in jobs}
-        shared = len(clocks) == 1
-        time = "time" if shared else "sample"
-        inner = dict(_inner(job))
-        lead = job.tile if job.members is not None and job.reduce is None else 1
-        largest = max(lead * int(np.prod(shape)) * np.dtype(dtype).itemsize for _, shape, dtype, _ in inner.values())
-        rows = 1 << (max(1, min(_LONGEST_CHUNK, _CHUNK_BYTES // largest)).bit_length() - 1)
-        bare = Layout(axes, job.members, job.tile, saved, rows, time, {})
-        found = [*bare._coordinates(job), *bare._rows(job, inner), *bare._statistics(job), *bare._once(job)]
+        plan = plans[0]
+        clocks = {(p.t0, p.dt * p.save_every, p.n_saved) for p in plans}
+        time = "time" if len(clocks) == 1 else "sample"
+        inner = dict(_inner(plan))
+        together = plan.tile if plan.reduce is None else 1
+        largest = max(together * int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
+        rows = 1 << (max(1, min(_LONGEST_FILE, _FILE_BYTES // largest)).bit_length() - 1)
+        bare = Layout(axes, plan.members, plan.tile, plan.tiles, max(p.n_saved for p in plans), rows, time, {})
+        found = [*bare._coordinates(plan), *bare._rows(plan, inner), *bare._reduced(plan), *bare._once(plan)]
         return replace(bare, variables={v.name: v for v in found})
 
-    @property
-    def tiles(self) -> int:
-        """Parts of each run."""
-        return 1 if self.members is None else -(-self.members // self.tile)
-
-    @property
-    def parts(self) -> int:
-        """All parts."""
-        return int(np.prod([len(a.values) for a in self.axes], dtype=int)) * self.tiles
-
-    def place(self, part: int) -> tuple[tuple[slice, ...], int]:
-        """Where a part is along the axes of a sweep, and which tile of its run it is."""
-        run, tile = divmod(part, self.tiles)
+    def where(self, run: int) -> tuple[slice, ...]:
+        """Where a run is along the axes of a sweep."""
         at = np.unravel_index(run, [len(a.values) for a in self.axes]) if self.axes else ()
-        return tuple(slice(int(i), int(i) + 1) for i in at), tile
+        return tuple(slice(int(i), int(i) + 1) for i in at)
 
     def header(self) -> dict[str, Any]:
         """What a reader must know."""
@@ -127,125 +142,111 @@ class Layout:
         """Names of variables."""
         return [v.name for v in self.variables.values() if v.kind == kind]
 
-    def _sweep(self) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
-        return tuple(a.name for a in self.axes), tuple(len(a.values) for a in self.axes), (1,) * len(self.axes)
+    def _sweep(self) -> _Lead:
+        sizes = tuple(len(a.values) for a in self.axes)
+        return _Lead(tuple(a.name for a in self.axes), sizes, (1,) * len(sizes))
 
-    def _lead(self, reduced: bool = False) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
-        dims, sizes, chunks = self._sweep()
+    def _lead(self, reduced: bool = False) -> _Lead:
+        lead = self._sweep()
         if self.members is None:
-            return dims, sizes, chunks
-        if reduced:
-            return (*dims, "tile"), (*sizes, self.tiles), (*chunks, 1)
-        return (*dims, "member"), (*sizes, self.members), (*chunks, self.tile)
+            return lead
+        return lead.then("tile", self.tiles, 1) if reduced else lead.then("member", self.members, self.tile)
 
-    def _coordinates(self, job: Job) -> Iterator[Variable]:
+    def _coordinates(self, plan: Plan) -> Iterator[Variable]:
         def line(name: str, data: Any, long_name: str, **attrs: Any) -> Variable:
             values = np.asarray(data)
             kind = str if values.dtype.kind == "O" else values.dtype
             attrs = {"long_name": long_name, **attrs}
             return Variable(name, (name,), values.shape, (max(len(values), 1),), kind, attrs, "coordinate", values)
 
-        dims, sizes, ones = self._sweep() if self.time != "time" else ((), (), ())
-        shape, chunks = (*sizes, self.saved), (*ones, TIMES)
+        lead = (self._sweep() if self.time != "time" else _Lead()).then(self.time, self.saved, TIMES)
         about = {"long_name": "time", "units": "1"}
-        yield Variable("time", (*dims, self.time), shape, chunks, np.dtype(float), about, "coordinate")
+        yield Variable("time", *lead, np.dtype(float), about, "coordinate")
         for axis in self.axes:
             yield line(axis.name, axis.labels, axis.parameter, units="1")
         if self.members is not None:
             yield line("member", np.arange(self.members), "member of the ensemble")
-        if not job.custom:
-            algebra = job.run.system.algebra
-            for name, size in zip(_state_dims(algebra), algebra.shape, strict=True):
+        algebra = plan.system.algebra
+        if not plan.custom:
+            for name, size in zip(state_dims(algebra), algebra.shape, strict=True):
                 yield line(name, np.arange(size), f"{name} of the state")
-        if job.reduce is None and job.run.system.algebra.casimir_names:
-            yield line("casimir", np.asarray(job.run.system.algebra.casimir_names, object), "Casimir")
+        if plan.reduce is None and algebra.casimir_names:
+            yield line("casimir", np.asarray(algebra.casimir_names, object), "Casimir")
 
-    def _rows(self, job: Job, inner: dict) -> Iterator[Variable]:
-        lead = self._lead(job.reduce is not None)
-        for name, (dims, shape, dtype, long_name) in inner.items():
-            yield self._along_time(name, lead, dims, shape, dtype, long_name, "rows")
+    def _rows(self, plan: Plan, inner: dict[str, _Inner]) -> Iterator[Variable]:
+        lead = self._lead(plan.reduce is not None)
+        for name, about in inner.items():
+            yield self._along_time(name, lead, about, "rows")
 
-    def _statistics(self, job: Job) -> Iterator[Variable]:
+    def _reduced(self, plan: Plan) -> Iterator[Variable]:
         """What a reducer returns."""
-        if job.reduce is None:
+        if plan.reduce is None:
             return
-        result = jax.eval_shape(lambda x: job.reduce.result(job.reduce.init(x)), job.record.values)
-        algebra = job.run.system.algebra
-        for name, leaf in named_leaves(result, ""):
-            like_state = leaf.shape == algebra.shape and not job.custom
-            dims = _state_dims(algebra) if like_state else tuple(f"{name}_{i}" for i in range(leaf.ndim))
-            about = f"{name} over members"
-            yield self._along_time(name, self._sweep(), dims, leaf.shape, np.dtype(leaf.dtype), about, "statistic")
+        for name, leaf in named_leaves(jax.eval_shape(plan.reduce.result, plan.accumulator), ""):
+            dims = reduced_dims(name, leaf.shape, plan.system.algebra, plan.custom)
+            inner = _Inner(dims, leaf.shape, np.dtype(leaf.dtype), f"{name} over members")
+            yield self._along_time(name, self._sweep(), inner, "reduced")
 
-    def _along_time(
-        self, name: str, lead: tuple, dims: tuple, shape: tuple, dtype: Any, about: str, kind: str
-    ) -> Variable:
-        before, sizes, ones = lead
-        attrs = {"long_name": about, "units": "1"} | ({} if self.time == "time" else {"coordinates": "time"})
-        whole, chunks = (*sizes, self.saved, *shape), (*ones, self.rows, *shape)
-        return Variable(name, (*before, self.time, *dims), whole, chunks, dtype, attrs, kind)
+    def _along_time(self, name: str, lead: _Lead, inner: _Inner, kind: str) -> Variable:
+        attrs = {"long_name": inner.about, "units": "1"} | ({} if self.time == "time" else {"coordinates": "time"})
+        dims, sizes, in_file = lead.then(self.time, self.saved, self.rows)
+        shapes = (*sizes, *inner.shape), (*in_file, *inner.shape)
+        return Variable(name, (*dims, *inner.dims), *shapes, inner.dtype, attrs, kind)
 
-    def _once(self, job: Job) -> Iterator[Variable]:
-        lead, sizes, ones = self._lead()
-        names = job.run.system.algebra.casimir_names
-        if names and job.reduce is None:
-            k = len(names)
+    def _once(self, plan: Plan) -> Iterator[Variable]:
+        names = plan.system.algebra.casimir_names
+        if names and plan.reduce is None:
             attrs = {"long_name": "what each Casimir could be at the start; errors are divided by it", "units": "1"}
-            yield Variable("casimir_scale", (*lead, "casimir"), (*sizes, k), (*ones, k), np.dtype(float), attrs, "once")
-        for name, (long_name, dtype) in STATISTICS.items():
-            yield Variable(name, lead, sizes, ones, np.dtype(dtype), {"long_name": long_name, "units": "1"}, "once")
+            lead = self._lead().then("casimir", len(names), len(names))
+            yield Variable("casimir_scale", *lead, np.dtype(float), attrs, "once")
+        for name, about in TOTALS.items():
+            dtype = np.dtype(float if name == "residual" else np.int64)
+            yield Variable(name, *self._lead(), dtype, {"long_name": about, "units": "1"}, "once")
 
 
-def _inner(job: Job) -> Iterator[tuple[str, tuple[tuple[str, ...], tuple[int, ...], Any, str]]]:
-    """Name, and (dimensions, shape, type, meaning) at one saved time, of all that is stored along time."""
-    algebra, record = job.run.system.algebra, job.record
-    if job.reduce is not None:
-        for i, leaf in enumerate(jax.tree.leaves(jax.eval_shape(job.reduce.init, record.values))):
-            dims = tuple(f"partial_{i}_{k}" for k in range(leaf.ndim))
-            yield f"partial_{i}", (dims, leaf.shape, np.dtype(leaf.dtype), "accumulator of the statistics")
+def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:
+    """All that is stored along time."""
+
+    def like(leaf: Any, dims: tuple[str, ...], about: str) -> _Inner:
+        return _Inner(dims, leaf.shape, np.dtype(leaf.dtype), about)
+
+    algebra, record = plan.system.algebra, plan.record
+    if plan.reduce is not None:
+        for i, leaf in enumerate(jax.tree.leaves(plan.accumulator)):
+            name = f"partial_{i}"
+            yield name, like(leaf, leaf_dims(name, leaf.ndim), "accumulator of the statistics")
         return
-    if job.custom:
+    if plan.custom:
         for name, leaf in named_leaves(record.values[0]):
-            dims = tuple(f"{name}_{k}" for k in range(leaf.ndim))
-            yield name, (dims, leaf.shape, np.dtype(leaf.dtype), "saved function of the state")
+            yield name, like(leaf, leaf_dims(name, leaf.ndim), "saved function of the state")
     else:
-        yield "mu", (_state_dims(algebra), algebra.shape, np.dtype(algebra.dtype), "state")
-    if record.g is not None:
-        dims = ("group_row", "group_column")
-        yield "g", (dims, record.g.shape, np.dtype(record.g.dtype), "group element")
-    yield "energy", ((), (), np.dtype(float), "Hamiltonian")
+        yield "mu", like(record.values, state_dims(algebra), "state")
+    for name, dims, leaf in group_variables(record.g):
+        yield name, like(leaf, dims, "group element")
+    yield "energy", _Inner((), (), np.dtype(float), "Hamiltonian")
     if algebra.casimir_names:
-        yield "casimirs", (("casimir",), (len(algebra.casimir_names),), np.dtype(float), "Casimirs")
+        yield "casimirs", _Inner(("casimir",), (len(algebra.casimir_names),), np.dtype(float), "Casimirs")
 
 
-def _state_dims(algebra: Any) -> tuple[str, ...]:
-    return ("component",) if len(algebra.shape) == 1 else ("row", "column")
+def rows_of(plan: Plan, rows: PyTree) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+    """Rows by the names of their variables, as (member, saved time, …), and the states, if they are known.
+
+    Accumulators get an axis in the place of members. Rows are copied: they may be a piece of something large.
+    """
+    if plan.reduce is not None:
+        return {f"partial_{i}": np.array(x)[None] for i, x in enumerate(jax.tree.leaves(rows))}, None
+    saved, states = rows.values if plan.custom else (None, rows.values)
+    named = dict(named_leaves(saved)) if plan.custom else {"mu": states}
+    named |= dict(named_leaves(rows.g, "g"))
+    return {name: np.array(x) for name, x in named.items()}, np.array(states)
 
 
-def named_leaves(saved: Any, prefix: str = "saved") -> list[tuple[str, Any]]:
-    """The leaves of what a function returned, with names fit for a variable."""
-    named: dict[str, Any] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(saved):
-        words = re.findall(r"\w+", jax.tree_util.keystr(path))
-        name = "_".join([prefix, *words] if prefix or not words else words) or "value"
-        while name in named:
-            name += "_"
-        named[name] = leaf
-    return list(named.items())
+def rows_back(plan: Plan, named: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
+    """Values and group elements from rows by the names of their variables."""
 
+    def tree(like: PyTree, prefix: str) -> PyTree:
+        leaves = [named[name] for name, _ in named_leaves(like, prefix)]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
-def rows_of(job: Job, record: Any) -> dict[str, np.ndarray]:
-    """What was saved, by the names of the variables, and the states, if they are known (see `states_in`)."""
-    if job.reduce is not None:
-        return {f"partial_{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(record))}
-    if job.custom:
-        saved, states = record.values
-        rows = {name: np.asarray(x) for name, x in named_leaves(saved)} | {_STATES: np.asarray(states)}
-    else:
-        rows = {"mu": np.asarray(record.values)}
-    return rows if record.g is None else rows | {"g": np.asarray(record.g)}
-
-
-def states_in(rows: dict[str, np.ndarray]) -> np.ndarray | None:
-    """The states among the rows, from which Casimirs and energy follow."""
-    return rows.get(_STATES, rows.get("mu"))
+    values = tree(plan.record.values[0], "saved") if plan.custom else named["mu"]
+    return values, tree(plan.record.g, "g")

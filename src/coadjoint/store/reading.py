@@ -1,6 +1,5 @@
 """Stores: runs on disk, as Zarr folders that anyone can read (docs/stores.md)."""
 
-import errno
 import json
 import os
 from collections.abc import Callable
@@ -10,15 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import zarr
 
-from ..running.solution import Stats
+from ..running.points import Totals
+from ..running.results import Stats
 from .configuration import flat
-from .durable import Files, StoreError, load_checkpoint
-from .layout import STATISTICS
+from .durable import Files, StoreError, load_checkpoint, reason
+from .formats import FORMAT, checkpoint_now, header_now
+from .layout import TOTALS, totals_of
 
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = 1  # of stores; one with a higher number is not read
 CHECKPOINTS, LOCK = "checkpoint", "lock"  # a folder, and a file in it
 
 
@@ -56,40 +56,33 @@ _REQUIRED = ("kind", "steps", "axes", "members", "tile", "tiles", "rows", "time"
 _REQUIRED += ("configuration", "fingerprints", "experiment", "versions", "platform", "history")
 
 
-def reason(error: OSError) -> str:
-    """Why the disk refuses, in words."""
-    words = {
-        errno.ENOSPC: "the disk is full",
-        errno.EDQUOT: "the quota of the disk is used up",
-        errno.EACCES: "permission is denied",
-        errno.EPERM: "permission is denied",
-        errno.EROFS: "the disk is read-only",
-    }
-    where = f" ({error.filename})" if error.filename else ""
-    return words.get(error.errno or 0, error.strerror or str(error)) + where
-
-
-class Progress(NamedTuple):
-    """Where a part stands, as its checkpoint has it."""
+class Checkpoint(NamedTuple):
+    """Where a tile stands."""
 
     step: int
-    rows: int
-    statistics: dict[str, np.ndarray]
+    rows: int  # saved times on disk
+    backend: str
+    arithmetic: int
+    leaves: dict[str, np.ndarray]  # of its points, by their names
+
+    @property
+    def totals(self) -> dict[str, np.ndarray]:
+        """How its steps were solved, by the names of the variables."""
+        return totals_of(self.step, {name: self.leaves[f".totals.{name}"] for name in Totals._fields})
 
 
-def checkpoint_path(path: Path, part: int) -> Path:
-    """The checkpoint of a part."""
-    return path / CHECKPOINTS / f"part-{part:06d}.npz"
+def checkpoint_path(path: Path, number: int) -> Path:
+    """The checkpoint of a tile."""
+    return path / CHECKPOINTS / f"part-{number:06d}.npz"
 
 
-def _progress(path: Path, part: int) -> Progress | None:
-    found = load_checkpoint(checkpoint_path(path, part))
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """A checkpoint; None if there is none."""
+    found = load_checkpoint(path)
     if found is None:
         return None
-    header, leaves = found
-    tally = [x for (name, *_), x in zip(header["leaves"], leaves, strict=True) if name.startswith(".tally")]
-    values = [np.full_like(tally[0], header["step"]), *tally]
-    return Progress(header["step"], header["rows"], dict(zip(STATISTICS, values, strict=True)))
+    header, leaves = checkpoint_now(*found)
+    return Checkpoint(header["step"], header["rows"], header["backend"], header["arithmetic"], leaves)
 
 
 class Contents(NamedTuple):
@@ -97,19 +90,25 @@ class Contents(NamedTuple):
 
     header: dict[str, Any]
     files: Files
-    parts: list[Progress | None]
+    checkpoints: list[Checkpoint | None]  # of all tiles of all runs
+
+    @property
+    def saved(self) -> int:
+        """Saved times of the run that is farthest."""
+        return max((c.rows for c in self.checkpoints if c is not None), default=0)
 
     def arrays(self) -> Any:
-        """As a Zarr group."""
+        """As Zarr has them."""
         return zarr.open_group(self.files, mode="r", use_consolidated=False)
 
 
-def contents(path: Path) -> Contents:
-    """Header, files and checkpoints; a chunk that must be there and is not, or is damaged, is named when it is read."""
-    header = read_header(path, "open")
-    tiles = header["tiles"]
-    parts = [_progress(path, k) for k in range(len(header["steps"]) * tiles)]
-    sizes = [len(values) for values in header["axes"].values()]
+def contents(path: Path, what: str = "open") -> Contents:
+    """Header, files and checkpoints; a file that must be there and is not, or is damaged, is named when it is read."""
+    raw = read_header(path, what)
+    tiles, sizes = raw["tiles"], [len(values) for values in raw["axes"].values()]
+    found = [read_checkpoint(checkpoint_path(path, k)) for k in range(len(raw["steps"]) * tiles)]
+    of_runs = [[c for c in found[k : k + tiles] if c is not None] for k in range(0, len(found), tiles)]
+    header = header_now(raw, [own[0].backend if own else "" for own in of_runs])
 
     def required(key: str) -> bool:
         name, _, last = key.partition("/")
@@ -119,10 +118,10 @@ def contents(path: Path) -> Contents:
             return kind == "coordinate"
         where = dict(zip(dims, at, strict=True))
         run = int(np.ravel_multi_index([where[a] for a in header["axes"]], sizes)) if sizes else 0
-        part = parts[run * tiles + where.get("member", where.get("tile", 0))]
-        return part is not None and where[header["time"]] * header["rows"] < part.rows
+        checkpoint = found[run * tiles + where.get("member", where.get("tile", 0))]
+        return checkpoint is not None and where[header["time"]] * header["rows"] < checkpoint.rows
 
-    return Contents(header, Files(path, read_only=True, required=required), parts)
+    return Contents(header, Files(path, read_only=True, required=required), found)
 
 
 class Stored:
@@ -172,34 +171,34 @@ def open(path: Any) -> "xarray.Dataset":
     import xarray as xr
 
     path = Path(path)
-    header, files, parts = found = contents(path)
+    found = contents(path)
+    header = found.header
     try:
-        data = xr.open_zarr(files, consolidated=False, chunks=None, decode_times=False, mask_and_scale=False)
+        data = xr.open_zarr(found.files, consolidated=False, chunks=None, decode_times=False, mask_and_scale=False)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is damaged, or just being extended: {error}") from None
-    saved = max((p.rows for p in parts if p is not None), default=0)
     shown = [name for name in header["variables"] if name in data and not name.startswith("partial_")]
-    data = data[shown].isel({header["time"]: slice(0, saved)})
-    data = data.assign({k: (data[k].dims, v, data[k].attrs) for k, v in statistics(found).items()})
+    data = data[shown].isel({header["time"]: slice(0, found.saved)})
+    data = data.assign({k: (data[k].dims, v, data[k].attrs) for k, v in totals(found).items()})
     data.attrs = {k: _plain(v) for k, v in flat({k: v for k, v in header.items() if k in _SHOWN})}
+    data.attrs["backend"] = ", ".join(dict.fromkeys(about["backend"] for about in header["backends"]))
     return data
 
 
-_SHOWN = ("format", "kind", "configuration", "experiment", "versions", "platform")
+_SHOWN = ("format", "kind", "configuration", "experiment", "versions", "platform", "arithmetic")
 
 
-def statistics(found: Contents) -> dict[str, np.ndarray]:
-    """The statistics of the solver from the checkpoints, which are ahead of the arrays while a run goes on."""
-    header, _, parts = found
-    group = found.arrays()
-    out = {name: np.full(group[name].shape, group[name].fill_value, dtype) for name, (_, dtype) in STATISTICS.items()}
+def totals(found: Contents) -> dict[str, np.ndarray]:
+    """How steps were solved, from the checkpoints, which are ahead of the arrays while a run goes on."""
+    header, arrays = found.header, found.arrays()
+    out = {name: np.full(arrays[name].shape, arrays[name].fill_value, arrays[name].dtype) for name in TOTALS}
     sizes = [len(v) for v in header["axes"].values()]
-    for k, part in enumerate(parts):
-        if part is None:
+    for k, checkpoint in enumerate(found.checkpoints):
+        if checkpoint is None:
             continue
         run, tile = divmod(k, header["tiles"])
         at: tuple = tuple(int(i) for i in np.unravel_index(run, sizes)) if sizes else ()
-        for name, value in part.statistics.items():
+        for name, value in checkpoint.totals.items():
             if header["members"] is None:
                 out[name][at] = value
             else:

@@ -71,32 +71,25 @@ def convergence(
             drivers = _paths(Brownian(key, grid=fine, depth=0), system.n_noise, fine, counts, first, size, asked)
         row = []
         for _, integrator, dt in runs:
-            every = counts[dt]
-            sol = ensemble(
-                system,
-                mu0,
-                members=size,
-                t0=t0,
-                t1=t1,
-                dt=dt,
-                driver=drivers[dt],
-                integrator=integrator,
-                save_every=every,
-            )
+            how = {"driver": drivers[dt], "integrator": integrator, "save_every": counts[dt]}
+            sol = ensemble(system, mu0, members=size, t0=t0, t1=t1, dt=dt, **how)
             row.append(np.asarray(sol.mu)[:, -1])
         results.append(row)
     exact, *rest = (np.concatenate(x)[:paths] for x in zip(*results, strict=True))
     states = {name: rest[k * len(steps) : (k + 1) * len(steps)] for k, name in enumerate(named)}
     axes = tuple(range(1, exact.ndim))
     errors = np.array([[np.sqrt(np.sum(np.abs(x - exact) ** 2, axes)) for x in row] for row in states.values()])
-    weak = None
-    if observable is not None:
-        f = jax.jit(jax.vmap(lambda mu: jnp.asarray(observable(mu), float)))
-        if np.ndim(target := np.asarray(f(exact))) != 1:
-            raise ValueError(f"observable must return one real number, not shape {target.shape[1:]}.")
-        weak = np.array([[np.asarray(f(x)) - target for x in row] for row in states.values()])
+    weak = None if observable is None else _differences(observable, states, exact)
     scale = float(np.max(np.abs(exact)))
     return Convergence(tuple(named), steps, errors, weak, scale, f"{type(judge).__name__}, dt = {fine:g}")
+
+
+def _differences(observable: Callable, states: Mapping[str, Sequence[np.ndarray]], exact: np.ndarray) -> np.ndarray:
+    """f(μ) − f(μ_ref) of each integrator, step and path."""
+    f = jax.jit(jax.vmap(lambda mu: jnp.asarray(observable(mu), float)))
+    if np.ndim(target := np.asarray(f(exact))) != 1:
+        raise ValueError(f"observable must return one real number, not shape {target.shape[1:]}.")
+    return np.array([[np.asarray(f(x)) - target for x in row] for row in states.values()])
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,7 +1,5 @@
 """The path for native code: increments of many members and steps, drawn by native code where the driver allows it."""
 
-import threading
-from collections.abc import Hashable
 from functools import partial
 
 import jax
@@ -9,24 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..drivers import BLOCK, Increment, Window
-from ..native.lanes import NativeLoop, native_loop
+from ...drivers import BLOCK, Increment, Window
+from ...native.lanes import NativeLoop, native_loop
+from ...numerics.caching import Bounded
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
 _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory
 
-_shapes: dict[Hashable, Increment] = {}
-_loops: dict[Hashable, NativeLoop | None] = {}
-_making = threading.Lock()
-
-
-def shapes_of_block(window: Window) -> Increment:
-    """Shapes of the increments of a block."""
-    key = _key(window)
-    if key not in _shapes:
-        zero = jnp.zeros((), int)
-        _shapes[key] = jax.eval_shape(lambda w: w.block(zero, zero), window)
-    return _shapes[key]
+_loops: Bounded[NativeLoop | None] = Bounded()
 
 
 class Source:
@@ -46,29 +34,31 @@ class Source:
             self.uniforms = np.asarray(self.native.uniforms(jax.tree.leaves(window)))
             self.rows = np.empty((groups, self.blocks * BLOCK // (2 * self.side), 2 * len(columns), width * self.side))
 
-    def draw(self, b: int) -> Float[np.ndarray, "groups steps columns width"]:
-        """The increments from block b on, for as many blocks as is good; the next call writes over them."""
+    def draw(self, b: int, end: int) -> Float[np.ndarray, "groups steps columns width"]:
+        """The increments from block b on, up to step `end` or as far as is good; the next call writes over them."""
+        blocks = min(self.blocks, -(-end // BLOCK) - b)
+        out = self.out[:, : blocks * BLOCK]
         if not self.columns:
-            return self.out
+            return out
         if self.native is None:
-            return np.asarray(_draw(self.window, self.members, b, self.columns, self.blocks))
-        groups, rows, _, width = self.rows.shape
-        first = b * BLOCK // (2 * self.side)
-        n, state, path = np.full(groups, first), np.empty((groups, 0, width)), np.empty((groups, rows, 0, width))
-        self.native.loop(n, first + rows, first, 1, first, state, self.uniforms, self.own, path, self.rows)
+            return np.asarray(_draw(self.window, self.members, b, self.columns, self.blocks))  # one program for all
+        each = BLOCK // (2 * self.side)
+        first, count = b * each, blocks * each
+        groups, _, numbers, width = self.rows.shape
+        rows = self.rows.reshape(-1)[: groups * count * numbers * width].reshape(groups, count, numbers, width)
+        n, state, path = np.full(groups, first), np.empty((groups, 0, width)), np.empty((groups, count, 0, width))
+        self.native.loop(n, first + count, first, 1, first, state, self.uniforms, self.own, path, rows)
         if self.side == 1:
-            return self.rows.reshape(self.out.shape)
-        self.out.reshape(groups, rows, self.side, -1)[:] = self.rows.swapaxes(2, 3)  # pairs stood side by side
-        return self.out
+            return rows.reshape(out.shape)
+        out.reshape(groups, count, self.side, -1)[:] = rows.swapaxes(2, 3)  # pairs stood side by side
+        return out
 
 
 def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
     """Native code for pairs of steps; None if the driver has none."""
-    key = (*_key(window), columns, width, side)
-    with _making:
-        if key not in _loops:
-            _loops[key] = _make(window, columns, width, side)
-        return _loops[key]
+    leaves, treedef = jax.tree.flatten(window)
+    key = treedef, tuple((np.shape(x), str(x.dtype)) for x in leaves), columns, width, side
+    return _loops.get(key, lambda: _make(window, columns, width, side))
 
 
 def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
@@ -105,8 +95,3 @@ def _columns(increments: Increment, steps: int, columns: tuple[int, ...]) -> lis
     """Some of the numbers of each step."""
     flat = jnp.concatenate([x.reshape(steps, -1) for x in jax.tree.leaves(increments)], axis=1)
     return [flat[:, i] for i in columns]
-
-
-def _key(window: Window) -> tuple:
-    leaves, treedef = jax.tree.flatten(window)
-    return treedef, tuple((x.shape, str(x.dtype)) for x in leaves)

@@ -1,0 +1,94 @@
+"""What the engine costs beside the steps: compilation, calls, tiles, rare branches.
+
+    python benchmarks/engine.py [--into benchmarks/results/engine.json]
+
+Each first result is that of a process of its own, import included. The rest is the least of several tries in one
+process. Results are kept by versions, so that the two ends of what is supported stand side by side.
+"""
+
+import argparse
+import datetime
+import json
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results" / "engine.json"
+FIRST = {
+    "first result, native": "cj.solve(s, m, t1=1.0, dt=0.01, key=0)",
+    "first result, XLA": "cj.solve(s, m, t1=1.0, dt=0.01, key=0, backend='xla')",
+    "first gradient, se(3)": (
+        "jax.grad(lambda m: cj.solve(s, m, t1=1.0, dt=0.01, key=0).mu[-1].sum())(jax.numpy.asarray(m))"
+    ),
+}
+
+
+def first(work: str) -> float:
+    """Seconds from the start of a process to its first result."""
+    began = time.perf_counter()
+    program = f"import jax, coadjoint as cj; s, m = cj.models.heavy_top(); {work}"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    return time.perf_counter() - began
+
+
+def least(work, tries: int) -> float:
+    """The least time of several tries, after one that compiles."""
+    work()
+    times = []
+    for _ in range(tries):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def measured() -> dict[str, float]:
+    """All of it."""
+    out = {f"{name} [s]": round(min(first(work) for _ in range(2)), 2) for name, work in FIRST.items()}
+    import numpy as np
+
+    import coadjoint as cj
+
+    top, mu0 = cj.models.heavy_top()
+    call = least(lambda: cj.solve(top, mu0, t1=0.01, dt=0.01, key=1), 500)
+    out["a warm call of one step [ms]"] = round(1e3 * call, 2)
+    one = least(lambda: cj.solve(top, mu0, t1=1e3, dt=0.01, key=1, save_every=1000), 5)
+    out["one trajectory [ns a step]"] = round(1e9 * one / 1e5, 1)
+    many = least(lambda: cj.ensemble(top, mu0, members=1024, t1=10.0, dt=0.01, key=1, save_every=100), 5)
+    out["one tile of 1024 [ns a member-step]"] = round(1e9 * many / 1.024e6, 1)
+
+    def hundred_tiles(steps: int) -> float:
+        run = {"members": 102_400, "t1": 0.01 * steps, "dt": 0.01, "key": 1, "save_every": steps}
+        return least(lambda: cj.ensemble(top, mu0, **run), 3)
+
+    short, long = hundred_tiles(2), hundred_tiles(320)
+    out["102 400 members, 2 steps [s]"], out["102 400 members, 320 steps [s]"] = round(short, 3), round(long, 3)
+    out["beside its steps, a tile [ms]"] = round(1e3 * (short - 2 * (long - short) / 318) / 100, 2)
+    free = cj.System(cj.SO3(), lambda mu: 0.0 * mu[0], [cj.salt(np.eye(3))])
+    for dt in 0.01, 0.5:
+        run = {"members": 1024, "t1": 1000 * dt, "dt": dt, "key": 0, "save_every": 1000}
+        took = least(lambda run=run: cj.ensemble(free, [0.0, 0.0, 1.0], **run), 5)
+        out[f"isotropic noise, dt = {dt} [ns a member-step]"] = round(1e9 * took / 1.024e6, 1)
+    return out
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--into", type=Path, default=RESULTS)
+    into = parser.parse_args().into
+    import jax
+
+    results = measured()
+    kept = json.loads(into.read_text()) if into.exists() else {}
+    about = f"Python {platform.python_version()}, JAX {jax.__version__}"
+    processor = next((x.partition(":")[2].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")), "")
+    kept[about] = {"date": str(datetime.date.today()), "processor": processor, **results}
+    into.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    print(json.dumps(kept[about], indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""The structure constants of any algebra."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+if TYPE_CHECKING:
+    from .base import LieAlgebra
+
+
+@lru_cache(maxsize=256)
+def structure_constants(algebra: "LieAlgebra") -> np.ndarray:
+    """C with [e_i, e_j] = Σ_k C[i, j, k] e_k, from the bracket."""
+
+    def bracket(a: Array, b: Array) -> Array:
+        return algebra.coordinates(algebra.bracket(algebra.element(a), algebra.element(b)))
+
+    with jax.ensure_compile_time_eval():
+        basis = np.eye(algebra.dim)
+        table = jax.jit(jax.vmap(jax.vmap(bracket, (None, 0)), (0, None)))
+        return np.array(table(basis, basis), dtype=np.float64)

@@ -1,0 +1,227 @@
+"""Direct sums of algebras."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..numerics import checks
+from .base import Element, LieAlgebra
+from .compose import Vector, check_algebra, flatten, join, state_error
+
+
+class Product(LieAlgebra):
+    """The direct sum of algebras: `Product(SO3(), SE3())`, `SO3() * SE3()`; many copies: `SO3() ** 64`.
+
+    Elements and states are real vectors: the coordinates of the factors, one after the other. `split` gives the
+    factors' own elements (matrices for `SU`), `join` goes back. All is done factor by factor, and equal neighbours are
+    done together, so that a chain of 64 spins compiles like one spin. Casimirs: those of the factors, with the
+    number of the factor in their names.
+    """
+
+    dim: int = eqx.field(static=True)
+    kinds: tuple[LieAlgebra, ...]  # the factors, equal neighbours taken together …
+    counts: tuple[int, ...] = eqx.field(static=True)  # … this many of each
+
+    def __init__(self, *factors: LieAlgebra, copies: int = 1):
+        copies = checks.count("copies", copies)
+        if not factors:
+            raise ValueError("Product needs at least one algebra, such as Product(SO3(), SE3()).")
+        runs: list[tuple[LieAlgebra, int]] = []
+        for number, factor in enumerate(factors, 1):
+            check_algebra(f"factor {number}", factor)
+            runs += zip(factor.kinds, factor.counts, strict=True) if isinstance(factor, Product) else [(factor, 1)]
+        runs = _merge(runs)
+        runs = [(runs[0][0], runs[0][1] * copies)] if len(runs) == 1 else _merge(runs * copies)
+        self.kinds = tuple(kind for kind, _ in runs)
+        self.counts = tuple(count for _, count in runs)
+        self.dim = sum(kind.dim * count for kind, count in runs)
+
+    @property
+    def factors(self) -> tuple[LieAlgebra, ...]:
+        """The factors, in order."""
+        return tuple(kind for kind, count in zip(self.kinds, self.counts, strict=True) for _ in range(count))
+
+    def split(self, x: Vector) -> tuple[Element, ...]:
+        """The elements (or states) of the factors."""
+        ends = np.cumsum([f.dim for f in self.factors])
+        return tuple(f.element(x[end - f.dim : end]) for f, end in zip(self.factors, ends, strict=True))
+
+    def join(self, *parts: Element) -> Vector:
+        """The vector whose parts these are, one for each factor."""
+        return join([(f"factor {i + 1} ({type(f).__name__})", f) for i, f in enumerate(self.factors)], parts)
+
+    def state_error(self, mu: np.ndarray) -> str | None:
+        """What is wrong with the part of a factor."""
+        end = 0
+        for number, factor in enumerate(self.factors, 1):
+            end += factor.dim
+            wrong = state_error(factor, mu[end - factor.dim : end])
+            if wrong is not None:
+                return f"in factor {number} ({type(factor).__name__}) {wrong}"
+        return None
+
+    def bracket(self, xi: Vector, eta: Vector) -> Vector:
+        """([ξ₁, η₁], [ξ₂, η₂], …)."""
+        return self._elements(lambda f, a, b: f.bracket(a, b), xi, eta)
+
+    def ad_star(self, xi: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.ad_star(a, m), xi, mu)
+
+    def flow(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.flow(a, m), sigma, mu)
+
+    def change(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.change(a, m), sigma, mu)
+
+    def dexp(self, sigma: Vector, zeta: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, b: f.dexp(a, b), sigma, zeta)
+
+    def dexpinv(self, sigma: Vector, zeta: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, b: f.dexpinv(a, b), sigma, zeta)
+
+    def dexp_star(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.dexp_star(a, m), sigma, mu)
+
+    def log_cayley(self, sigma: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a: f.log_cayley(a), sigma)
+
+    def cayley_flow(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.cayley_flow(a, m), sigma, mu)
+
+    def dcayinv(self, sigma: Vector, zeta: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, b: f.dcayinv(a, b), sigma, zeta)
+
+    def dcay_star(self, sigma: Vector, mu: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, m: f.dcay_star(a, m), sigma, mu)
+
+    def casimirs(self, mu: Vector) -> Float[Array, " k"]:
+        """The Casimirs of the factors."""
+        return flatten(self._each(lambda f, m: f.casimirs(m), mu))
+
+    @property
+    def casimir_names(self) -> tuple[str, ...]:
+        """The factor's name of each, and the number of the factor."""
+        return tuple(f"{name} ({i})" for i, f in enumerate(self.factors, 1) for name in f.casimir_names)
+
+    def casimir_scales(self, mu: Vector) -> Float[Array, " k"]:
+        """The scales of the factors."""
+        return flatten(self._each(lambda f, m: f.casimir_scales(m), mu))
+
+    @property
+    def index(self) -> int:
+        """The sum of the indices of the factors."""
+        return sum(kind.index * count for kind, count in zip(self.kinds, self.counts, strict=True))
+
+    @property
+    def known_casimirs(self) -> int:
+        """The sum of those of the factors."""
+        return sum(kind.known_casimirs * count for kind, count in zip(self.kinds, self.counts, strict=True))
+
+    def orbit_error(self, mu: Vector, start: Vector) -> Float[Array, ""]:
+        """The largest of the factors."""
+        return jnp.max(flatten(self._each(lambda f, m, s: f.orbit_error(m, s), mu, start)))
+
+    def anchor(self, mu: Vector) -> PyTree:
+        """What each factor remembers."""
+        return tuple(self._each(lambda f, m: f.anchor(m), mu))
+
+    def transport(self, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
+        """Each factor in its own way."""
+        return self._transport(lambda f, *args: f.transport(*args), anchor, sigma, mu)
+
+    def settle(self, sigma: Vector, mu: Vector, change: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
+        """Each factor in its own way."""
+        return self._transport(lambda f, *args: f.settle(*args), anchor, sigma, mu, change)
+
+    def cayley_transport(self, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
+        """Each factor in its own way."""
+        return self._transport(lambda f, *args: f.cayley_transport(*args), anchor, sigma, mu)
+
+    def _transport(self, act: Callable, anchor: PyTree, *xs: Vector) -> tuple[Vector, PyTree]:
+        def one(f, *args):
+            moved, kept = act(f, *args)
+            return f.coordinates(moved), kept
+
+        moved, kept = zip(*self._each(one, *xs, trees=anchor), strict=True)
+        return flatten(moved), tuple(kept)
+
+    # The group: for each factor its own, stacked where neighbours are equal; a tuple where there are several kinds.
+
+    def group_exp(self, sigma: Vector) -> PyTree:
+        """Factor by factor."""
+        return self._group(self._each(lambda f, s: f.group_exp(s), sigma))
+
+    def group_product(self, g: PyTree, k: PyTree) -> PyTree:
+        """Factor by factor."""
+        both = zip(self._ungroup(g), self._ungroup(k), strict=True)
+        return self._group(self._each(lambda f, gk: f.group_product(*gk), trees=tuple(both)))
+
+    def group_inverse(self, g: PyTree) -> PyTree:
+        """Factor by factor."""
+        return self._group(self._each(lambda f, g: f.group_inverse(g), trees=self._ungroup(g)))
+
+    def coadjoint(self, g: PyTree, mu: Vector) -> Vector:
+        """Factor by factor."""
+        moved = self._each(lambda f, m, g: f.coordinates(f.coadjoint(g, m)), mu, trees=self._ungroup(g))
+        return flatten(moved)
+
+    def group_align(self, g: PyTree, source: Vector, target: Vector) -> PyTree:
+        """Factor by factor."""
+        aligned = self._each(lambda f, a, b, g: f.group_align(g, a, b), source, target, trees=self._ungroup(g))
+        return self._group(aligned)
+
+    def rotation_part(self, g: PyTree) -> Array:
+        """That of each copy, if all factors are equal."""
+        return self.kinds[0].rotation_part(g) if len(self.kinds) == 1 else super().rotation_part(g)
+
+    def _group(self, parts: list) -> PyTree:
+        return parts[0] if len(self.kinds) == 1 else tuple(parts)
+
+    def _ungroup(self, g: PyTree) -> tuple:
+        return (g,) if len(self.kinds) == 1 else g
+
+    def _each(self, fn: Callable, *xs: Vector, trees: Sequence[PyTree] | None = None) -> list:
+        """fn(factor, *elements, tree) for each run of equal factors: stacked over the run if it is longer than one."""
+        out, start = [], 0
+        for i, (kind, count) in enumerate(zip(self.kinds, self.counts, strict=True)):
+            stop = start + kind.dim * count
+            extra = () if trees is None else (trees[i],)
+
+            def one(rows: list, extra: tuple, kind: LieAlgebra = kind) -> PyTree:
+                return fn(kind, *map(kind.element, rows), *extra)
+
+            rows = [x[start:stop] for x in xs]
+            if count > 1:
+                one, rows = jax.vmap(one), [x.reshape(count, kind.dim) for x in rows]
+            out.append(one(rows, extra))
+            start = stop
+        return out
+
+    def _elements(self, fn: Callable, *xs: Vector) -> Vector:
+        """The vector of the elements fn(factor, *elements)."""
+        return flatten(self._each(lambda f, *elements: f.coordinates(fn(f, *elements)), *xs))
+
+
+def _merge(runs: Sequence[tuple[LieAlgebra, int]]) -> list[tuple[LieAlgebra, int]]:
+    """Equal neighbours as one."""
+    merged: list[tuple[LieAlgebra, int]] = []
+    for kind, count in runs:
+        if merged and merged[-1][0] == kind:
+            merged[-1] = (kind, merged[-1][1] + count)
+        else:
+            merged.append((kind, count))
+    return merged

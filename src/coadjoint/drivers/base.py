@@ -1,0 +1,108 @@
+"""What a path must give: increments of each step, and what some methods need besides."""
+
+import abc
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+BLOCK = 32  # increments are drawn in blocks of this many steps, aligned to multiples of it
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method asks of the path beside the increments ΔS: fields of `Increment`, and how often to halve a step."""
+
+    Z: bool = False
+    areas: bool = False
+    third: bool = False  # and the areas with it
+    halvings: int = 0  # the path in each of 2^halvings equal parts of the step, along an axis of its own
+
+    @property
+    def integrals(self) -> bool:
+        """Whether anything but increments is asked for."""
+        return self.Z or self.areas or self.third
+
+
+class Increment(eqx.Module):
+    """What the path did in one step (or, with leading axes, in each of many).
+
+    - `S`: ΔS^i = S^i(t_{n+1}) − S^i(t_n).
+    - `bound`: where an implicit method with nonlinear noise may truncate ΔS so that its equation has a root (Milstein
+      and Tretyakov): infinite for a path that was given.
+
+    What a method asked for, else None, with S^i counted from the start of the step:
+
+    - `Z`: ΔZ^i = ∫ S^i dt.
+    - `areas`: A_ij = ½ ∫ (S^i dS^j − S^j dS^i).
+    - `third`: level 3 of the log-signature, Σ ℓ_ijk e_i⊗e_j⊗e_k, an element of the free Lie algebra.
+    """
+
+    S: Float[Array, "*steps M"]
+    bound: Float[Array, "*steps"]
+    Z: Float[Array, "*steps M"] | None = None
+    areas: Float[Array, "*steps M M"] | None = None
+    third: Float[Array, "*steps M M M"] | None = None
+
+
+def truncation_bound(dt: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """√(4 dt |ln dt|), which a Brownian increment exceeds with a probability of order dt²."""
+    return jnp.sqrt(4.0 * dt * jnp.maximum(jnp.abs(jnp.log(dt)), 1.0))
+
+
+def joined(a: Increment, b: Increment, h: Float[Array, ""] | float) -> Increment:
+    """One stretch of a path after another, the second of length h: Chen's relation, for logarithms.
+
+        ΔS = x + y,   ΔZ = Z_x + Z_y + h x,   A = A_x + A_y + ½[x, y],
+        ℓ = ℓ_x + ℓ_y + ½([x, A_y] + [A_x, y]) + (1/12)([x,[x, y]] + [y,[y, x]]),   [u, v] = u⊗v − v⊗u.
+    """  # fmt: skip
+    x, y = a.S, b.S
+    Z = areas = third = None
+    if a.Z is not None and b.Z is not None:
+        Z = a.Z + b.Z + h * x
+    if a.areas is not None and b.areas is not None:
+        xy = commutator(x, y)
+        areas = a.areas + b.areas + 0.5 * xy
+        if a.third is not None and b.third is not None:
+            third = commutator(x, 0.5 * b.areas + xy / 12.0) - commutator(y, 0.5 * a.areas + xy / 12.0)
+            third = a.third + b.third + third
+    return Increment(x + y, a.bound, Z, areas, third)
+
+
+def commutator(u: Float[Array, "*n M"], v: Float[Array, "..."]) -> Float[Array, "..."]:
+    """u⊗v − v⊗u for a vector u and a tensor v of level 1 or 2."""
+    if v.ndim == u.ndim:
+        return u[..., :, None] * v[..., None, :] - v[..., :, None] * u[..., None, :]
+    return u[..., :, None, None] * v[..., None, :, :] - v[..., :, :, None] * u[..., None, None, :]
+
+
+class Window(eqx.Module):
+    """A stretch of the path, ready for compiled code: gives the increments of block b, steps 32 b … 32 b + 31."""
+
+    @abc.abstractmethod
+    def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
+        """The increments of block b for one member of an ensemble."""
+
+    def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
+        """The increments of steps 2k and 2k + 1, where that is no more work than a part of a block; else it raises."""
+        raise NotImplementedError
+
+
+class Driver(eqx.Module):
+    """The path that drives a system."""
+
+    @abc.abstractmethod
+    def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
+        """Raise if the path does not fit the run, or has not what the method needs."""
+
+    def check_members(self, members: int | None) -> None:
+        """Raise if the path is not for so many members (None: one trajectory)."""
+
+    @abc.abstractmethod
+    def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> Window:
+        """The window on blocks first … first + blocks − 1."""
+
+    def blocks(self, n_noise: int) -> int:
+        """How many blocks a window should hold."""
+        return max(1, min(1024, 2**18 // (BLOCK * max(n_noise, 1))))

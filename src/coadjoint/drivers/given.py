@@ -1,0 +1,180 @@
+"""Paths that are given: increments of one path, or sampled paths that runs share."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..numerics import checks
+from .base import BLOCK, Driver, Increment, Needs, Window
+
+_OTHERS = "take that driver, or a method that needs less, such as TMKLevy()"
+
+
+class Increments(Driver):
+    """A given path: dS[n, i] = S^i(t_{n+1}) − S^i(t_n), shape (steps, M); shape (steps,) when M = 1.
+
+    Any path will do. For a semimartingale the limit is the Stratonovich solution; for paths of finite p-variation
+    with p < 2 (fractional Brownian motion with H > ½, coloured noise, data) it is the Young solution.
+
+    All members of an ensemble follow the same path, unless there is a leading axis of members, shape
+    (members, steps, M).
+
+    For methods that need them: `Z[n, i]` = ∫ (S^i − S^i(t_n)) dt over step n, shape (steps, M), and the Lévy areas
+    `areas`[n, i, j] = ½ ∫ (S^i dS^j − S^j dS^i) with S counted from S(t_n), shape (steps, M, M); by member if dS is.
+    """
+
+    dS: Float[Array | np.ndarray, "*members steps M"]  # on the host, unless traced
+    Z: Float[Array | np.ndarray, "*members steps M"] | None
+    areas: Float[Array | np.ndarray, "*members steps M M"] | None
+
+    def __init__(self, dS: Any, Z: Any = None, areas: Any = None):
+        self.dS = _given("dS", dS, (2, 3))
+        shape, M = self.dS.shape, self.dS.shape[-1]
+        self.Z = None if Z is None else _given("Z", Z, (len(shape),))
+        if self.Z is not None and self.Z.shape != shape:
+            raise ValueError(f"Z must have the shape of dS, {shape}, not {self.Z.shape}.")
+        self.areas = None if areas is None else _given("areas", areas, (len(shape) + 1,))
+        if self.areas is not None:
+            if self.areas.shape != (*shape, M):
+                raise ValueError(f"areas must have shape (steps, M, M) = {(*shape, M)}, not {self.areas.shape}.")
+            if not checks.is_traced(self.areas):
+                host = np.asarray(self.areas)
+                if np.max(np.abs(host + host.swapaxes(-1, -2)), initial=0.0) > 1e-12 * np.max(
+                    np.abs(host), initial=0.0
+                ):
+                    raise ValueError("areas must be antisymmetric: areas[n, i, j] = −areas[n, j, i].")
+
+    @property
+    def members(self) -> int | None:
+        """How many members have a path of their own; None if all follow one."""
+        return self.dS.shape[0] if self.dS.ndim == 3 else None
+
+    def check_members(self, members: int | None) -> None:
+        """Raise if paths by member are not as many as there are members."""
+        if self.members is not None and self.members != members:
+            what = "solve follows one path, of shape (steps, M)" if members is None else f"there are {members} members"
+            raise ValueError(f"dS has the paths of {self.members} members, but {what}.")
+
+    def blocks(self, n_noise: int) -> int:
+        """How many blocks a window should hold."""
+        return super().blocks(n_noise * (self.members or 1))
+
+    def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
+        """Raise if the shape is not (steps, M), or the method needs what was not given."""
+        rows, columns = self.dS.shape[-2:]
+        if columns != n_noise:
+            raise ValueError(f"dS must have {n_noise} columns, one a noise of the system, not {columns}.")
+        if rows != steps:
+            raise ValueError(f"dS must have {steps} rows, one a step of the run, not {rows}.")
+        if n_noise == 0:
+            return
+        brownian = "or let Brownian(key) sample the path"
+        if needs.Z and self.Z is None:
+            raise ValueError(
+                f"the method needs ΔZ = ∫ (S − S(t_n)) dt of each step: give Increments(dS, Z=...), {brownian}."
+            )
+        if needs.third:
+            raise ValueError(
+                f"the method needs the log-signature to level 3, which only Brownian(key) gives: {_OTHERS}."
+            )
+        if needs.areas and self.areas is None:
+            raise ValueError(
+                f"the method needs the Lévy areas of each step: give Increments(dS, areas=...), {brownian}."
+            )
+        if needs.halvings:
+            raise ValueError(
+                "the method halves steps, and given increments cannot be halved: let Brownian(key) sample."
+            )
+
+    def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "GivenWindow":
+        """The rows of the given blocks, padded with zeros."""
+        *own, steps, _ = self.dS.shape
+        M, parts = n_noise, (2**needs.halvings,) if needs.halvings else ()
+        at = len(own)  # the axis of steps
+
+        def cut(x, asked, shape):
+            if not asked:
+                return None
+            if x is None or parts:  # only without noise, where there is nothing to give
+                x = np.zeros((*own, steps, *parts, *shape))
+            rows = x[(slice(None),) * at + (slice(first * BLOCK, (first + blocks) * BLOCK),)]
+            pad = jnp.pad if checks.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
+            missing = [(0, blocks * BLOCK - rows.shape[at])]
+            rows = pad(rows, [(0, 0)] * at + missing + [(0, 0)] * (rows.ndim - 1 - at))
+            return jnp.asarray(rows.reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :]))
+
+        rows = Increment(
+            cut(self.dS, True, (M,)),  # pyright: ignore[reportArgumentType]
+            jnp.full((*own, blocks, BLOCK, *parts), jnp.inf),
+            cut(self.Z, needs.Z, (M,)),
+            cut(self.areas, needs.areas or needs.third, (M, M)),
+            cut(None, needs.third, (M, M, M)),
+        )
+        return GivenWindow(rows, jnp.asarray(first), bool(own))
+
+
+class GivenWindow(Window):
+    """Rows of a given path, with leading axes (blocks, block), or (members, blocks, block)."""
+
+    rows: Increment
+    first: Int[Array, ""]
+    by_member: bool = eqx.field(static=True)
+
+    def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
+        """The increments of block b: the same path for every member, or its own (that of the last for padding)."""
+        at = (member, b - self.first) if self.by_member else b - self.first
+        return jax.tree.map(lambda x: x[at], self.rows)
+
+
+class SampledPaths(Driver):
+    """Paths sampled beforehand, one a member, for runs that share them: leading axes (members, blocks, block).
+
+    There may be more blocks than a run needs, so that runs of different lengths share one compiled program.
+    """
+
+    rows: Increment
+    steps: int = eqx.field(static=True)
+
+    def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
+        """Raise if the paths are of another length."""
+        if steps != self.steps:
+            raise ValueError(f"the paths have {self.steps} steps, not {steps}.")
+
+    def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "SampledWindow":
+        """All there is of what is needed."""
+        r = self.rows
+        areas = needs.areas or needs.third
+        rows = Increment(
+            r.S, r.bound, r.Z if needs.Z else None, r.areas if areas else None, r.third if needs.third else None
+        )
+        return SampledWindow(rows)
+
+
+class SampledWindow(Window):
+    """Rows of sampled paths."""
+
+    rows: Increment
+
+    def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
+        """The increments of block b of one member."""
+        return jax.tree.map(lambda x: x[member, b], self.rows)
+
+
+def _given(name: str, value: Any, ndims: tuple[int, ...]) -> Array | np.ndarray:
+    """A given array of real numbers along steps; without the axis of noises when there is one noise."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be an array of real numbers, not of type {array.dtype}.")
+    if array.ndim == 1:
+        array = array.reshape(-1, *(1,) * (ndims[0] - 1))
+    if array.ndim not in ndims:
+        shape = "(steps, M, M)" if name == "areas" else "(steps, M), or (members, steps, M)"
+        raise ValueError(f"{name} must have shape {shape}, not {array.shape}.")
+    if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(array)))[0])
+        raise ValueError(f"{name} must be finite: {name}{list(at)} is {np.asarray(array)[at]}.")
+    return jnp.asarray(array, jnp.float64) if checks.is_traced(array) else np.array(array, np.float64)

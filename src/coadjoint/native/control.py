@@ -1,0 +1,188 @@
+"""Rules for calls, branches and loops."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .code import Value
+from .jaxprs import CALLS, called, closed, scan_of
+from .kinds import LaneArray, known, number, objects, row, split
+
+_LONGEST_UNROLLED = 32  # passes through a loop
+
+
+def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    if eqn.params.get("name") == "likely" and evaluator.trusting:
+        evaluator.guards += [x for x in xs[0].ravel() if not known(x)]
+        return [split(np.ones(xs[0].shape, bool))]
+    return evaluator.evaluate(called(eqn), list(xs))
+
+
+def _linear_solve(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    start = lengths.matvec + lengths.vecmat
+    return evaluator.evaluate(closed(jaxprs.solve), [*xs[start : start + lengths.solve], *xs[sum(lengths) :]])
+
+
+def _cond(evaluator: Any, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[LaneArray]:
+    """All branches, and the one that is meant is taken."""
+    i, branches = index[()], [closed(b) for b in eqn.params["branches"]]
+    if known(i):
+        return evaluator.evaluate(branches[int(np.clip(i, 0, len(branches) - 1))], list(xs))
+    scalar = evaluator.scalar
+    outs, outside, guards = [], evaluator.guards, []
+    tests = [scalar("eq", i, number(k, i.dtype)) for k in range(len(branches))]
+    for branch, chosen in zip(branches, tests, strict=True):
+        evaluator.guards = []
+        outs.append(evaluator.evaluate(branch, list(xs)))
+        guards += [scalar("or", scalar("not", chosen), g) for g in evaluator.guards]
+    evaluator.guards = [*outside, *guards]
+    result = outs[-1]
+    for out, chosen in zip(outs[-2::-1], tests[-2::-1], strict=True):
+        result = [_choose(scalar, chosen, a, b) for a, b in zip(out, result, strict=True)]
+    return result
+
+
+def _choose(scalar: Callable, p: Any, a: LaneArray, b: LaneArray) -> LaneArray:
+    return objects([scalar("select_n", p, y, x) for x, y in zip(a.ravel(), b.ravel(), strict=True)], a.shape)
+
+
+def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """Unrolled."""
+    body, nc, nk, length, reverse = scan_of(eqn.params)
+    constants, carry, rows = xs[:nc], xs[nc : nc + nk], xs[nc + nk :]
+    stacks: list[list[LaneArray]] = []
+    for i in range(length)[:: -1 if reverse else 1]:
+        out = evaluator.evaluate(body, [*constants, *carry, *(row(r, i) for r in rows)])
+        carry = out[:nk]
+        stacks.append(out[nk:])
+    stacks = stacks[:: -1 if reverse else 1]
+    shapes = [v.aval.shape for v in eqn.outvars[nk:]]
+    flat = [[e for results in stacks for e in results[k].ravel()] for k in range(len(shapes))]
+    return [*carry, *(objects(f, shape) for f, shape in zip(flat, shapes, strict=True))]
+
+
+def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """Unrolled if it is known how often it goes round, else a loop of the code."""
+    params = eqn.params
+    nc, nb = params["cond_nconsts"], params["body_nconsts"]
+    cond, body = closed(params["cond_jaxpr"]), closed(params["body_jaxpr"])
+    cond_constants, body_constants, init = xs[:nc], xs[nc : nc + nb], list(xs[nc + nb :])
+    outside, evaluator.guards = evaluator.guards, []
+
+    def test(state: list[LaneArray]) -> Any:
+        return evaluator.evaluate(cond, [*cond_constants, *state])[0][()]
+
+    def once(state: list[LaneArray]) -> list[LaneArray]:
+        return evaluator.evaluate(body, [*body_constants, *state])
+
+    state = _unrolled(evaluator, test, once, init)
+    if state is None:
+        state = Loop(evaluator, test, once, init).write()
+    evaluator.guards = [*outside, *evaluator.guards]
+    return state
+
+
+def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneArray]) -> list[LaneArray] | None:
+    """A loop of which it is known beforehand, each time, whether it goes on; None if it is not such a loop."""
+    mark, left = evaluator.code.mark(), evaluator.left
+    for _ in range(_LONGEST_UNROLLED):
+        goes_on = test(state)
+        if not known(goes_on):
+            break
+        if not goes_on:
+            return state
+        state = once(state)
+    evaluator.code.back_to(mark)
+    evaluator.left, evaluator.guards = left, []
+    return None
+
+
+class Loop:
+    """A loop whose state is a tuple of numbers; entries that stay the same known number are left out.
+
+    Members that are done are frozen while the others of their group go on.
+    """
+
+    def __init__(self, evaluator: Any, test: Callable, once: Callable, init: list[LaneArray]):
+        self.evaluator, self.code, self.test, self.once = evaluator, evaluator.code, test, once
+        self.shapes = [x.shape for x in init]
+        self.flat = [e for x in init for e in x.ravel()]
+        self.moving = [not known(e) for e in self.flat]
+
+    def tree(self, values: Sequence[Any]) -> list[LaneArray]:
+        """The state with these values of what moves."""
+        it = iter(values)
+        full = [next(it) if m else e for e, m in zip(self.flat, self.moving, strict=True)]
+        ends = np.cumsum([0, *(math.prod(s) for s in self.shapes)])
+        return [objects(full[a:b], s) for a, b, s in zip(ends, ends[1:], self.shapes, strict=False)]
+
+    def moved(self, entries: Sequence[Any]) -> list[Any]:
+        """Those entries of all that move."""
+        return [e for e, m in zip(entries, self.moving, strict=True) if m]
+
+    def one_pass(self, values: Sequence[Any]) -> list[Any]:
+        """All entries of the state after a pass."""
+        return [e for x in self.once(self.tree(values)) for e in x.ravel()]
+
+    def heads(self) -> list[Value]:
+        """Names for what moves."""
+        return [Value("%" + self.code.fresh(), e.dtype) for e in self.moved(self.flat)]
+
+    def find_what_moves(self) -> None:
+        """Which known entries stay what they are? Try the body until no more of them move."""
+        evaluator = self.evaluator
+        while True:
+            mark, left = self.code.mark(), evaluator.left
+            out = self.one_pass(self.heads())
+            self.code.back_to(mark)
+            evaluator.left, evaluator.guards = left, []
+            stays = [known(y) and _identical(y, e) for e, y in zip(self.flat, out, strict=True)]
+            moving = [m or not s for m, s in zip(self.moving, stays, strict=True)]
+            if moving == self.moving:
+                return
+            self.moving = moving
+
+    def write(self) -> list[LaneArray]:
+        """Write the loop; what its state is in the end, and whether all guards held, each time."""
+        self.find_what_moves()
+        evaluator, code = self.evaluator, self.code
+        label, entry, values, fine = code.fresh("loop"), code.block, self.heads(), Value("%" + code.fresh(), bool)
+        starts = [evaluator.operand(e) for e in self.moved(self.flat)]
+        code.lines.append(f"  br label %{label}.head")
+        code.begin(f"{label}.head")
+        top = len(code.lines)
+        p = evaluator.operand(self.test(self.tree(values)))
+        going = code.everywhere(p, "or")
+        code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
+        code.begin(f"{label}.body")
+        out = [evaluator.operand(y) for y in self.moved(self.one_pass(values))]
+        still = evaluator.operand(evaluator.chain("and", [fine, *evaluator.guards]))
+        if code.width > 1:
+            out = [code.select(p, y, x) for y, x in zip(out, values, strict=True)]
+            still = code.select(p, still, fine)
+        phis = [
+            f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
+            for x, a, b in zip([*values, fine], [*starts, np.bool_(True)], [*out, still], strict=True)
+        ]
+        code.lines[top:top] = phis
+        code.lines.append(f"  br label %{label}.head")
+        code.begin(f"{label}.exit")
+        evaluator.guards = [fine]
+        return self.tree(values)
+
+
+def _identical(x: Any, y: Any) -> bool:
+    """The same known number, to the sign of a zero."""
+    return known(y) and x.dtype == y.dtype and x.tobytes() == y.tobytes()
+
+
+RULES = {
+    **{name: _call for name in CALLS},
+    "cond": _cond,
+    "custom_linear_solve": _linear_solve,
+    "scan": _scan,
+    "while": _while,
+}

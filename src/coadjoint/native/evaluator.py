@@ -1,0 +1,248 @@
+"""The evaluator: a traced program, number by number.
+
+XLA's CPU compiler is made for large arrays: a loop whose body works on vectors of length six spends its time between
+operations, not in them. Here a traced program is evaluated anew with each array replaced by an array of lanes (see
+`kinds`). What is known is folded: sums with 0, products with 0 and 1. What is uniform is left to JAX, once, before the
+run (so is what is divided by it: a quotient becomes a product). What varies is written as code. What only moves
+elements costs nothing, loops stay loops, and what remains is the straight-line code that one would write in C.
+
+A condition wrapped in `likely` is taken for true, so that the other branch costs nothing, and kept as a guard: a step
+for which a guard did not hold is not taken.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+from jaxtyping import Array
+
+from ..numerics.functions import eval_equation
+from . import composed, control, indexing, moves, operations, rules
+from .code import Code, Value
+from .kinds import LaneArray, all_known, any_varies, known, number, objects, split, varies
+from .refused import Refused
+
+# Rules for arrays: (evaluator, equation, arrays of lanes …) → arrays of lanes.
+RULES: dict[str, Callable[..., list[LaneArray]]] = {
+    **moves.RULES,
+    **indexing.RULES,
+    **rules.RULES,
+    **control.RULES,
+    **composed.RULES,
+}
+_NUMPY: dict[str, Callable] = {
+    "add": np.add,
+    "add_any": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+_LAX = {"and": "bitwise_and", "or": "bitwise_or", "not": "bitwise_not", "xor": "bitwise_xor"}
+_TESTS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+class Attempt(NamedTuple):
+    """A step as code: the new state and what is saved, whether it is taken, and the basic block where that is known."""
+
+    results: list[Any]
+    valid: Any  # for each member
+    taken: str  # whether it is for all members of the group
+    block: str
+
+
+class Evaluator:
+    """Evaluates a program on lanes, writing what varies as code and counting the operations."""
+
+    def __init__(self, code: Code, limit: int):
+        self.code, self.limit, self.left = code, limit, limit
+        self.trusting = True  # what is likely is taken for true
+        self.guards: list[Any] = []  # what was taken for true
+        self.assumed: list[Array] = []  # of what is the same everywhere: what must be true for all steps
+        self.uniforms: list[tuple[Array, Value]] = []  # what the code reads of what is the same everywhere
+        self._names: dict[int, Value] = {}
+        self._inverses: dict[int, tuple[Array, Array]] = {}
+
+    def evaluate(self, closed: jex.ClosedJaxpr, args: Sequence[LaneArray]) -> list[LaneArray]:
+        """What comes out of a program."""
+        jaxpr = closed.jaxpr
+        env: dict[Any, LaneArray] = dict(zip(jaxpr.constvars, map(split, closed.consts), strict=True))
+        env.update(zip(jaxpr.invars, args, strict=True))
+
+        def read(v: Any) -> LaneArray:
+            return split(np.asarray(v.val, getattr(v.aval, "dtype", None))) if isinstance(v, jex.Literal) else env[v]
+
+        for eqn in jaxpr.eqns:
+            out = self.equation(jaxpr, eqn, [read(v) for v in eqn.invars])
+            env.update(zip(eqn.outvars, out, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def equation(self, jaxpr: jex.Jaxpr, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
+        """One equation: by a rule if one is needed, else by JAX."""
+        name = eqn.primitive.name
+        if any(jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in eqn.outvars):
+            raise Refused("Random keys inside a step have no native rule.")
+        if operations.known_to(name):
+            return [self.elementwise(eqn, xs)]
+        if name in moves.RULES or name in control.CALLS:
+            return RULES[name](self, eqn, *xs)
+        if not any_varies(*xs) and name not in rules.FOLDED:
+            return _by_jax(jaxpr, eqn, xs)
+        if name not in RULES:
+            raise Refused(f"`{name}` has no native rule.")
+        return RULES[name](self, eqn, *xs)
+
+    def elementwise(self, eqn: Any, xs: list[LaneArray]) -> LaneArray:
+        """An operation on each element."""
+        aval, name, params = eqn.outvars[0].aval, eqn.primitive.name, eqn.params
+        wide = [np.broadcast_to(x, aval.shape).ravel() for x in xs]
+
+        def bind(*ys):
+            return eqn.primitive.bind(*ys, **params)
+
+        out = [self.fold(name, params, aval.dtype, lanes, bind) for lanes in zip(*wide, strict=True)]
+        return objects(out, aval.shape)
+
+    # One operation.
+
+    def scalar(self, name: str, *xs: Any) -> Any:
+        """One operation of a rule's own."""
+        dtype = np.dtype(bool) if name in _TESTS else xs[-1].dtype
+        return self.fold(name, {}, dtype, xs, lambda *ys: getattr(jax.lax, _LAX.get(name, name))(*ys))
+
+    def chain(self, name: str, terms: Sequence[Any]) -> Any:
+        """All terms together, in pairs and pairs of pairs: a processor can do those side by side."""
+        terms = list(terms)
+        while len(terms) > 1:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            terms = [self.scalar(name, a, b) for a, b in pairs] + terms[len(terms) & ~1 :]
+        return terms[0]
+
+    def fold(self, name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
+        """One operation: folded if it can be, done beforehand if it is the same everywhere, else written."""
+        if all(known(x) for x in xs):
+            return _at_once(name, dtype, xs, bind)
+        if (simple := self._simplified(name, dtype, xs)) is not None:
+            return simple
+        if not any(varies(v) for v in xs):
+            return bind(*xs)
+        self.left -= 1
+        if self.left < 0:
+            raise Refused(f"The step takes more than {self.limit} operations.")
+        return operations.write(self.code, name, params, dtype, [self.operand(v) for v in xs])
+
+    def _simplified(self, name: str, dtype: Any, xs: Sequence[Any]) -> Any:
+        """What an operation with some known numbers comes to without being done; None if it must be done."""
+        x, y = xs[0], xs[1] if len(xs) > 1 else None
+        if name == "mul" and (_is(x, 0) or _is(y, 0)):
+            return number(0, dtype)
+        if name == "mul" and (_is(x, 1) or _is(y, 1)):
+            return y if _is(x, 1) else x
+        if name in ("add", "add_any") and (_is(x, 0) or _is(y, 0)):
+            return y if _is(x, 0) else x
+        if name == "sub" and _is(y, 0):
+            return x
+        if name == "sub" and _is(x, 0):
+            return self.scalar("neg", y)
+        if name == "div" and ((_is(x, 0) and dtype.kind == "f") or _is(y, 1)):
+            return x
+        if name == "div" and dtype.kind == "f" and varies(x) and not varies(y):
+            inverse = self.inverse(y)
+            return None if inverse is None else self.scalar("mul", x, inverse)
+        if name == "select_n" and known(x):
+            return xs[1 + int(x)]
+        if name == "select_n" and len(xs) == 3 and (xs[1] is xs[2] or _same(xs[1], xs[2])):
+            return xs[1]
+        if name in ("and", "or") and dtype.kind == "b" and (known(x) or known(y)):
+            a, b = (x, y) if known(x) else (y, x)
+            return b if bool(a) == (name == "and") else np.bool_(a)
+        return None
+
+    def operand(self, x: Any) -> Any:
+        """A lane as the code reads it."""
+        if not isinstance(x, jax.Array):
+            return x
+        if id(x) not in self._names:
+            self._names[id(x)] = Value(f"%u{len(self.uniforms)}", x.dtype)
+            self.uniforms.append((x, self._names[id(x)]))  # keeps x, and so its identity
+        return self._names[id(x)]
+
+    def inverse(self, y: Any) -> Any:
+        """1/y of what is the same everywhere; None if it is known to be out of range.
+
+        If that turns out later, no steps are taken, unless y is 0 or ∞.
+        """
+        if known(y):
+            inverse = np.asarray(1.0 / y, y.dtype)[()]
+            return None if _extreme(inverse) else inverse
+        if id(y) not in self._inverses:
+            inverse = 1.0 / y
+            self._inverses[id(y)] = (y, inverse)
+            self.assumed.append(~_extreme(inverse) | (y == 0.0) | jnp.isinf(y))
+        return self._inverses[id(y)][1]
+
+    def attempt(self, closed: jex.ClosedJaxpr, args: Sequence[LaneArray], before: Attempt | None = None) -> Attempt:
+        """A step: what comes out, and whether it is taken: what the step says, and all that was taken for true.
+
+        After another attempt `before`, this one takes nothing for true, and serves the members that need it.
+        """
+        code = self.code
+        self.trusting, self.guards, self.left = before is None, [], self.limit
+        *out, ok = self.evaluate(closed, args)
+        flat = [self.operand(e) for x in out for e in x.ravel()]
+        for x in flat:
+            code.text(x)  # what comes out is used
+        valid = self.operand(self.chain("and", [ok[()], *self.guards, *self.assumed]))
+        if before is not None:
+            flat = [code.select(before.valid, a, b) for a, b in zip(before.results, flat, strict=True)]
+            valid = self.operand(self.scalar("or", before.valid, valid))
+        return Attempt(flat, valid, code.everywhere(valid, "and"), code.block)
+
+
+def _is(x: Any, value: int) -> bool:
+    return x is not None and known(x) and x.dtype != bool and x == value
+
+
+def _extreme(inverse: Any) -> Any:
+    """Whether 1/y has lost digits, or all of them: x times it would not be x/y."""
+    return (abs(inverse) < jnp.finfo(inverse.dtype).tiny) | (abs(inverse) == np.inf)
+
+
+def _same(x: Any, y: Any) -> bool:
+    return known(x) and known(y) and bool(x == y)
+
+
+def _at_once(name: str, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
+    """An operation on known numbers."""
+    if name in _NUMPY and dtype.kind in "fb":
+        return np.asarray(_NUMPY[name](*xs), dtype)[()]
+    if name == "convert_element_type":
+        return np.asarray(xs[0], dtype)[()]
+    with jax.ensure_compile_time_eval():
+        return np.asarray(bind(*(np.asarray(x) for x in xs)))[()]
+
+
+def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
+    """An equation in which nothing varies: done now if all is known, else before the run."""
+    if all_known(*xs):
+        with jax.ensure_compile_time_eval():
+            return [split(np.asarray(y)) for y in eval_equation(jaxpr, eqn, _arrays(eqn, xs))]
+    return [split(y) for y in eval_equation(jaxpr, eqn, _arrays(eqn, xs))]
+
+
+def _arrays(eqn: Any, xs: Sequence[LaneArray]) -> list[Any]:
+    """Arrays of lanes that do not vary."""
+
+    def one(x: LaneArray, dtype: Any) -> Any:
+        if all_known(x):
+            return x.astype(dtype)
+        return jnp.stack([jnp.asarray(e, dtype) for e in x.ravel()]).reshape(x.shape)
+
+    return [one(x, v.aval.dtype) for x, v in zip(xs, eqn.invars, strict=True)]

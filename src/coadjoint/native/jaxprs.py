@@ -1,0 +1,54 @@
+"""Parameters of equations whose spelling depends on the version of JAX (0.10 to 0.12), read in one place."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import core as jex
+
+# Primitives that only call another program, and under which parameter they hold it.
+CALLS = {
+    "call_hi_primitive": "_prim",  # JAX 0.12: an operation that says itself what it is made of
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "composite": "jaxpr",
+}
+
+
+class Scan(NamedTuple):
+    """What a `scan` does: body(constants, carry, row) → (carry, row of results), `length` times."""
+
+    body: Any
+    constants: int
+    carry: int
+    length: int
+    reverse: bool
+
+
+def scan_of(params: dict) -> Scan:
+    """The parameters of a `scan`: numbers of arguments, which JAX 0.12 keeps as flattened trees."""
+    if "num_consts" in params:
+        constants, carry = params["num_consts"], params["num_carry"]
+    else:
+        constants, carry = (len(part) for part in params["ft_in"].unpack()[:2])
+    return Scan(closed(params["jaxpr"]), constants, carry, params["length"], params["reverse"])
+
+
+def called(eqn: Any) -> jex.ClosedJaxpr:
+    """The program that an equation does nothing but call."""
+    name, params = eqn.primitive.name, eqn.params
+    if name == "call_hi_primitive":
+        return jax.make_jaxpr(partial(eqn.primitive.to_lojax, **params))(*(v.aval for v in eqn.invars))
+    return closed(params[CALLS[name]])
+
+
+def closed(jaxpr: Any) -> jex.ClosedJaxpr:
+    """A program together with its constants."""
+    return jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, [])

@@ -1,0 +1,134 @@
+"""Noise: what drives a system besides time."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from .algebras.base import Element, State
+from .numerics import checks
+from .numerics.functions import Constant, Function
+
+
+class Noise(eqx.Module):
+    """Noise Hamiltonians h_1 … h_M taken together.
+
+    A subclass gives `size` = M and `apply(mu, dS)` = Σ_i ∂h_i/∂μ(μ) dS^i, which need never form the fields one by one.
+    `additive` says that ∂h_i does not depend on μ (SALT).
+    """
+
+    size: eqx.AbstractVar[int]
+    additive: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i."""
+
+
+class Salt(Noise):
+    """Stochastic advection by Lie transport: h_i(μ) = <μ, β_i>, so ∂h_i = β_i (Holm 2015)."""
+
+    beta: Array  # (M, *algebra.shape)
+    additive: bool = eqx.field(default=True, static=True, init=False)
+
+    def __init__(self, beta: Array):
+        self.beta = beta
+
+    @property
+    def size(self) -> int:
+        """The number of fields."""
+        return self.beta.shape[0]
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i β_i dS^i."""
+        return jnp.tensordot(dS, self.beta, axes=1)
+
+
+class SaltOfParams(Noise):
+    """SALT noise whose fields are a function of the params: h_i(μ) = <μ, β_i(params)>."""
+
+    size: int = eqx.field(static=True)
+    beta: Function  # of params: (M, *algebra.shape)
+    additive: bool = eqx.field(default=True, static=True, init=False)
+
+    def __init__(self, size: int, beta: Function):
+        self.size, self.beta = size, beta
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i β_i(params) dS^i."""
+        return jnp.tensordot(dS, self.beta(params), axes=1)
+
+
+class UnplacedSalt:
+    """What `salt` gives for a function of the params, until a system with params takes it."""
+
+    def __init__(self, beta: Callable, scale: Callable | None = None):
+        self.beta, self.scale = beta, scale
+
+
+class HamiltonianNoise(Noise):
+    """One noise Hamiltonian, any function of the state."""
+
+    algebra: Constant = eqx.field(static=True)
+    h: Function
+    takes_params: bool = eqx.field(static=True)
+    size: int = eqx.field(default=1, static=True, init=False)
+    additive: bool = eqx.field(default=False, static=True, init=False)
+
+    def apply(self, mu: State, dS: Float[Array, "1"], params: PyTree = None) -> Element:
+        """∂h_1/∂μ(μ) dS¹."""
+        args = (params,) if self.takes_params else ()
+        return self.algebra.value.gradient(lambda m: self.h(m, *args), mu) * dS[0]
+
+
+class ObjectNoise(Noise):
+    """A user's object with `size` and `apply(mu, dS)` or `apply(mu, dS, params)`, traced."""
+
+    size: int = eqx.field(static=True)
+    field: Function
+    additive: bool = eqx.field(static=True)
+    takes_params: bool = eqx.field(static=True)
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i."""
+        return self.field(mu, dS, *((params,) if self.takes_params else ()))
+
+
+def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
+    """SALT noise: `beta` is one element of the algebra, or a stack of M of them along a new first axis.
+
+    Whether it is one or a stack is settled by the system, which knows the shape of an element. So that amplitudes can
+    be fitted, and vary by member, they may depend on the system's `params`: `beta` may be a function of these, or
+    `scale` a function of these that gives one number, or one for each of the M fields, by which `beta` is multiplied:
+
+        System(SO3(), h, [salt(lambda p: p["beta"])], params={"beta": beta})
+        System(SO3(), h, [salt(beta, scale=lambda p: p["sigma"])], params={"sigma": 0.1})
+    """  # fmt: skip
+    if scale is not None and not callable(scale):
+        raise TypeError(
+            f"scale must be a function of params, not {type(scale).__name__}: salt({scale!r} * beta) needs none."
+        )
+    if callable(beta):
+        if scale is not None:
+            raise TypeError(
+                "give salt a function beta(params), or an array beta and a function scale(params), not both."
+            )
+        return UnplacedSalt(beta)
+    fixed = _fixed_salt(beta)
+    return fixed if scale is None else UnplacedSalt(lambda params: fixed.beta, scale)
+
+
+def _fixed_salt(beta: Any) -> Salt:
+    try:
+        array = jnp.asarray(beta)
+    except (TypeError, ValueError):
+        raise TypeError(f"beta must be an array of numbers, not {beta!r}.") from None
+    if not jnp.issubdtype(array.dtype, jnp.number):
+        raise TypeError(f"beta must be an array of numbers, not of type {array.dtype}.")
+    if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
+        raise ValueError("beta must be finite: it has a NaN or an infinity.")
+    return Salt(array)

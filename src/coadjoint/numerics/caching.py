@@ -1,0 +1,55 @@
+"""A bounded cache for what takes long to make."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Entry(Generic[T]):
+    """A value that is made by the first thread that asks, while others wait."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.values: list[T] = []
+
+
+class Bounded(Generic[T]):
+    """The values for at most `maxsize` keys; the one that was asked for longest ago is forgotten first.
+
+        cache = Bounded(256)
+        value = cache.get(key, make)     # make() only if it is not there
+
+    Several threads may ask at once: each value is made once, and values of different keys are made side by side.
+    What `make` raises is raised, and kept by nobody.
+    """
+
+    def __init__(self, maxsize: int = 256):
+        self.maxsize = maxsize
+        self._entries: OrderedDict[Hashable, _Entry[T]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value for a key."""
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+            self._entries.move_to_end(key)
+            if len(self._entries) > self.maxsize:
+                self._entries.popitem(last=False)
+        with entry.lock:
+            if not entry.values:
+                entry.values.append(make())
+            return entry.values[0]
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._entries

@@ -1,0 +1,25 @@
+"""Backends: what computes the steps of a plan, chosen before a store or a bar is touched.
+
+A backend is a function `prepare(plan)` in a file of its own. It gives a program, or a refusal with its reason in a
+sentence. A new backend is one new file with such a function, and a row in the table below.
+"""
+
+from ..plan import Plan
+from . import native, xla
+from .base import Backend, Program, Refusal
+
+TABLE: dict[str, Backend] = {"native": native.prepare, "xla": xla.prepare}  # the fastest first; the last takes all
+
+
+def choose(plan: Plan) -> Program:
+    """The program of the backend that the plan names, or of the fastest that takes it, which says why not a faster."""
+    refusals = []
+    for name, prepare in TABLE.items():
+        if plan.backend not in ("auto", name):
+            continue
+        found = prepare(plan)
+        if not isinstance(found, Refusal):
+            found.reason = " ".join(refusals)
+            return found
+        refusals.append(found.reason)
+    raise ValueError(f"backend={plan.backend!r} cannot take this run: {' '.join(refusals)}")

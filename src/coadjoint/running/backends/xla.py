@@ -1,0 +1,271 @@
+"""The XLA backend: whole tiles as one compiled program of fixed shape. It takes every plan.
+
+A chunk takes a tile from step n₀ to step n₁, both traced, so that one program serves every run of the same system,
+whatever its length, step size, path and parameters. Increments come in aligned blocks and saved values in a fixed
+number of slots, so that cutting a run into other chunks does not change a bit of it.
+
+The method is tried without its fallbacks, which take long to compile and are hardly ever needed. A step that does not
+come out valid is not taken: its member waits before it until the careful program, made only then, takes that step.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PyTree
+
+from ...drivers import BLOCK, Window
+from ...integrators.base import Integrator
+from ...numerics.caching import Bounded
+from ...systems import System
+from ..exclusive import alone, uses_lapack
+from ..members import with_params
+from ..plan import Plan, Tile
+from ..points import Clock, Point, Record, one_step, record, start, try_step
+
+
+class Core(eqx.Module):
+    """What compiled code must know of a plan."""
+
+    system: System
+    integrator: Integrator
+    save: Callable[[Array], PyTree] | None
+    group: bool = eqx.field(static=True)
+    axes: PyTree = eqx.field(static=True)  # of the params of members, which are given beside
+    single: bool = eqx.field(static=True)  # one trajectory: no axis of members inside
+
+    @staticmethod
+    def of(plan: Plan) -> "Core":
+        """That of a plan."""
+        return Core(plan.system, plan.integrator, plan.save, plan.group, plan.axes, plan.members is None)
+
+    def with_params(self, params: PyTree) -> System:
+        """The system of one member."""
+        return self.system if self.axes is None else with_params(self.system, params)
+
+    def each(self, fn: Callable, members: PyTree, params: PyTree) -> PyTree:
+        """fn(member's own arguments, params) of each member; of a trajectory, without an axis of members inside."""
+        if not self.single:
+            return jax.vmap(fn, in_axes=(0, self.axes))(members, params)
+        out = fn(jax.tree.map(lambda x: x[0], members), params)
+        return jax.tree.map(lambda x: x[None], out)
+
+    def record(self, point: Point) -> Record:
+        """What is saved of a point."""
+        return record(self.integrator, self.save, point)
+
+
+def prepare(plan: Plan) -> "XlaProgram":
+    """XLA takes everything."""
+    return XlaProgram(plan)
+
+
+class XlaProgram:
+    """Tiles as XLA programs, one device after the other."""
+
+    backend, reason = "xla", ""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.core = plan, Core.of(plan)
+        self.call = alone if plan.tiles == 1 or _step_uses_lapack(plan) else lambda program, *args: program(*args)
+
+    def placed(self) -> AbstractContextManager[Any]:
+        """Wherever JAX computes."""
+        return nullcontext()
+
+    def start(self, tile: Tile) -> tuple[Point, Record]:
+        """The points before the first step, and what is saved of them."""
+        return start_tile(self.core, tile)
+
+    def stepper(self, tile: Tile, points: Point, n: int) -> "XlaStepper":
+        """Ready to go on."""
+        devices = jax.local_devices()
+        return XlaStepper(self, tile, points, n, devices[tile.number % len(devices)])
+
+
+def _step_uses_lapack(plan: Plan) -> bool:
+    """Whether tiles must not be stepped at the same time."""
+
+    def find() -> bool:
+        fast = plan.integrator.fast()
+        step = lambda n, dS, point: try_step(plan.system, fast, plan.clock.t0, plan.clock.dt, n, dS, point)
+        return uses_lapack(step, jax.ShapeDtypeStruct((), jnp.int64), plan.increment, plan.point)
+
+    return _lapack.get((plan.structure, plan.needs), find)
+
+
+_lapack: Bounded[bool] = Bounded()
+
+
+def start_tile(core: Core, tile: Tile) -> tuple[Point, Record]:
+    """The points before the first step, padding included, and what is saved of them, without padding."""
+    leaves, structure = jax.tree.flatten(core)
+    program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
+    points, first = alone(program, leaves, tile.mu0, tile.params)
+    return points, jax.tree.map(lambda x: np.asarray(x)[: tile.count, None], first)
+
+
+_starts: Bounded[Callable] = Bounded()  # calls of these cost less than those of equinox's
+
+
+def _start(core: Core, mu0: Array, params: PyTree) -> tuple[Point, Record]:
+    def one(mu0: Array, params: PyTree) -> tuple[Point, Record]:
+        point = start(core.with_params(params), core.integrator, mu0, core.group)
+        return point, core.record(point)
+
+    return core.each(one, mu0, params)
+
+
+class Slots(eqx.Module):
+    """Where saved values go: arrays (member, slot, …).
+
+    What is saved after step n goes to slot n // save_every − first. There is one slot more than a chunk fills, for the
+    careful steps of an interval that it does not complete.
+    """
+
+    values: Record
+    first: Int[Array, ""]
+
+
+class XlaStepper:
+    """A tile on one device. `next` is the step before which each member stands."""
+
+    def __init__(self, program: XlaProgram, tile: Tile, points: Point, n: int, device: Any):
+        self.plan, self.core, self.call = program.plan, program.core, program.call
+        self.tile, self.n = tile, n
+        plan = self.plan
+        size = tile.member.size
+        empty = jax.tree.map(lambda s: np.zeros((size, plan.slots + 1, *s.shape), s.dtype), plan.record)
+        held = tile.member, tile.params, points, np.full(size, n), empty
+        self.member, self.params, self.at, self.next, self.slots = jax.device_put(held, device)
+
+    def advance(self, n1: int) -> Record:
+        """Steps up to n₁ of all members; careful ones where they are needed."""
+        plan, core = self.plan, self.core
+        window = plan.window(self.n // BLOCK)
+        first = self.n // plan.save_every
+        slots = Slots(self.slots, jnp.asarray(first))
+        about = core, window, plan.clock, self.member, self.params
+        low = self.n
+        while low < n1:
+            bounds = jnp.asarray(low), jnp.asarray(n1)
+            self.at, self.next, slots = self.call(_advance, *about, *bounds, self.at, self.next, slots)
+            waiting = np.asarray(self.next) < n1
+            if waiting.any():
+                self.at, self.next, slots = alone(_careful, *about, jnp.asarray(waiting), self.at, self.next, slots)
+            low = int(np.min(self.next))
+        self.n, self.slots = n1, slots.values
+        saved = n1 // plan.save_every - first
+        return jax.tree.map(lambda x: np.asarray(x)[: self.tile.count, :saved], self.slots)
+
+    def points(self) -> Point:
+        """Where the members are."""
+        return self.at
+
+
+@eqx.filter_jit
+def _advance(
+    core: Core,
+    window: Window,
+    clock: Clock,
+    member: Int[Array, " size"],
+    params: PyTree,
+    n0: Int[Array, ""],
+    n1: Int[Array, ""],
+    points: Point,
+    next: Int[Array, " size"],
+    slots: Slots,
+) -> tuple[Point, Int[Array, " size"], Slots]:
+    """Steps n₀ … n₁ − 1 without fallbacks. A member takes step n if it stands before it, and if it comes out valid."""
+    fast = core.integrator.fast()
+
+    def going(state: tuple, end: Int[Array, ""]) -> Bool[Array, ""]:
+        n, _, next, _ = state
+        return (n < end) & jnp.any(next >= n)  # somebody stands here, or further on
+
+    def block(state: tuple) -> tuple:
+        b = state[0] // BLOCK
+        increments = core.each(lambda member, _: window.block(member, b), member, params)
+
+        def one(own: tuple, params: PyTree) -> tuple[Point, Bool[Array, ""]]:
+            increments, point, n = own
+            dS = jax.tree.map(lambda x: x[n % BLOCK], increments)
+            return try_step(core.with_params(params), fast, clock.t0, clock.dt, n, dS, point)
+
+        def step(state: tuple) -> tuple:
+            n, points, next, slots = state
+            new, valid = core.each(one, (increments, points, jnp.full_like(next, n)), params)
+            taken = valid & (next == n)
+            points = _where(taken, new, points)
+            return n + 1, points, next + taken, _put(core, clock, params, n, taken, points, slots)
+
+        return jax.lax.while_loop(lambda s: going(s, jnp.minimum(n1, (b + 1) * BLOCK)), step, state)
+
+    _, points, next, slots = jax.lax.while_loop(lambda s: going(s, n1), block, (n0, points, next, slots))
+    return points, next, slots
+
+
+def _where(taken: Bool[Array, " size"], new: PyTree, old: PyTree) -> PyTree:
+    """The new values of some members, the old ones of the others."""
+    return jax.tree.map(lambda a, b: jnp.where(taken.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+
+
+def _put(core: Core, clock: Clock, params: PyTree, n: Array, taken: Array, points: Point, slots: Slots) -> Slots:
+    """The slots after step n of some members; the user's `save` is evaluated where a saving interval ends."""
+    at = n // clock.save_every - slots.first
+
+    def row(points: Point) -> Record:
+        return core.each(lambda point, _: core.record(point), points, params)
+
+    def put(values: Record) -> Record:
+        old = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, at, 1, keepdims=False), values)
+        new = _where(taken, row(points), old)
+        return jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, at, 1), values, new)
+
+    due = (n + 1) % clock.save_every == 0
+    return Slots(jax.lax.cond(due, put, lambda values: values, slots.values), slots.first)
+
+
+@eqx.filter_jit
+def _careful(
+    core: Core,
+    window: Window,
+    clock: Clock,
+    member: Int[Array, " size"],
+    params: PyTree,
+    waiting: Bool[Array, " size"],
+    points: Point,
+    next: Int[Array, " size"],
+    slots: Slots,
+) -> tuple[Point, Int[Array, " size"], Slots]:
+    """One step, with all fallbacks, of the members that wait before it."""
+    points = careful_step(core, window, clock, member, params, next, waiting, points)
+    at = next // clock.save_every - slots.first
+    rows = core.each(lambda point, _: core.record(point), points, params)
+    old = jax.tree.map(lambda a: a[jnp.arange(len(at)), at], slots.values)
+    values = jax.tree.map(lambda a, x: a.at[jnp.arange(len(at)), at].set(x), slots.values, _where(waiting, rows, old))
+    return points, next + waiting, Slots(values, slots.first)
+
+
+def careful_step(
+    core: Core,
+    window: Window,
+    clock: Clock,
+    member: Int[Array, " size"],
+    params: PyTree,
+    n: Int[Array, " size"],
+    active: Bool[Array, " size"],
+    points: Point,
+) -> Point:
+    """Step n of each active member, by the method with all its fallbacks."""
+
+    def one(own: tuple, params: PyTree) -> Point:
+        member, n, point = own
+        dS = jax.tree.map(lambda x: x[n % BLOCK], window.block(member, n // BLOCK))
+        return one_step(core.with_params(params), core.integrator, clock.t0, clock.dt, n, dS, point)
+
+    return _where(active, core.each(one, (member, n, points), params), points)

@@ -1,0 +1,46 @@
+"""Members of an ensemble with parameters of their own."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ..numerics import checks
+from ..systems import System
+
+_STATES = 1024  # whose energies are computed together
+
+
+def params_of(params: PyTree, axes: PyTree, member: np.ndarray) -> PyTree:
+    """The parameters of the given members, one after the other, where `axes` says that they are by member (0)."""
+    return jax.tree.map(lambda x, a: x[member] if a == 0 else x, params, axes, is_leaf=lambda x: x is None)
+
+
+def with_params(system: System, params: PyTree) -> System:
+    """The system with other parameters, which are known to fit."""
+    return eqx.tree_at(lambda s: s.params, system, params)
+
+
+@eqx.filter_jit
+def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array) -> Array:
+    """h of states; with `axes`, each with parameters of its own."""
+    if axes is None:
+        return jax.vmap(system.energy)(mu)
+    return jax.vmap(lambda p, m: with_params(system, p).energy(m), in_axes=(axes, 0))(params, mu)
+
+
+def energy_of_members(system: System, params: PyTree, axes: PyTree, mu: Any) -> Any:
+    """h of each member at its saved times, in pieces of fixed shape so that it compiles once."""
+    if checks.is_traced((system, params, mu)):
+        of_member = lambda p, states: jax.vmap(with_params(system, p).energy)(states)
+        return jax.vmap(of_member, in_axes=(axes, 0))(params, mu)
+    members, times = mu.shape[:2]
+    rows = np.arange(members * times + -(members * times) % _STATES).clip(max=members * times - 1)
+    parts = []
+    for at in rows.reshape(-1, _STATES):
+        member, time = at // times, at % times
+        own = params_of(params, axes, member)
+        parts.append(np.asarray(energy_of_states(system, own, axes, mu[member, time])))
+    return np.concatenate(parts)[: members * times].reshape(members, times)

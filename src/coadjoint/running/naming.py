@@ -1,0 +1,51 @@
+"""Names of what a run saves, the same in `to_xarray()` and in a store."""
+
+import re
+from typing import Any
+
+import jax
+
+from ..algebras.base import LieAlgebra
+
+
+def state_dims(algebra: LieAlgebra) -> tuple[str, ...]:
+    """The dimensions of a state."""
+    return ("component",) if len(algebra.shape) == 1 else ("row", "column")
+
+
+def leaf_dims(name: str, count: int) -> tuple[str, ...]:
+    """The dimensions of a variable of which only its name is known."""
+    return tuple(f"{name}_{i}" for i in range(count))
+
+
+def group_variables(g: Any, lead: int = 0) -> list[tuple[str, tuple[str, ...], Any]]:
+    """Name, dimensions after the first `lead` ones, and array of each part of a group element: one, or one a factor.
+
+    Equal factors stand in one array, along an axis of their own before rows and columns.
+    """
+
+    def dims(name: str, count: int) -> tuple[str, ...]:
+        return (*leaf_dims(f"{name}_factor", count - 2), "group_row", "group_column")
+
+    named = named_leaves(g, "g")
+    if len(named) > 1:  # factors need not be of one size
+        own = lambda name, count: tuple(f"{d}_{name}" if d.startswith("group") else d for d in dims(name, count))
+        return [(name, own(name, leaf.ndim - lead), leaf) for name, leaf in named]
+    return [(name, dims(name, leaf.ndim - lead), leaf) for name, leaf in named]
+
+
+def reduced_dims(name: str, shape: tuple[int, ...], algebra: LieAlgebra, custom: bool) -> tuple[str, ...]:
+    """The dimensions of what a reducer returns of one saved time; `custom`: it saw a function of the state."""
+    return state_dims(algebra) if shape == algebra.shape and not custom else leaf_dims(name, len(shape))
+
+
+def named_leaves(tree: Any, prefix: str = "saved") -> list[tuple[str, Any]]:
+    """The leaves of what a function returned, with names fit for a variable."""
+    named: dict[str, Any] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        words = re.findall(r"\w+", jax.tree_util.keystr(path))
+        name = "_".join([prefix, *words] if prefix or not words else words) or "value"
+        while name in named:
+            name += "_"
+        named[name] = leaf
+    return list(named.items())

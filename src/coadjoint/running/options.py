@@ -1,0 +1,35 @@
+"""The options of `solve` and `ensemble`, for type checkers: what comes back depends on `out`."""
+
+from collections.abc import Callable
+from typing import Any, Required, TypedDict
+
+from jaxtyping import PyTree
+
+from ..drivers import Driver
+from ..integrators.base import Integrator
+
+
+class SolveOptions(TypedDict, total=False):
+    """All but `out`."""
+
+    t1: Required[float]
+    dt: Required[float]
+    t0: float
+    key: Any
+    driver: Driver | None
+    integrator: Integrator
+    save_every: int
+    save: Callable[[Any], PyTree] | None
+    group: bool
+    throw: bool
+    progress: bool
+    resume: bool
+    backend: str
+
+
+class EnsembleOptions(SolveOptions, total=False):
+    """All but `out`."""
+
+    members: Required[int]
+    params: PyTree
+    reduce: Any

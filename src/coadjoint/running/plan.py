@@ -1,0 +1,329 @@
+"""The plan of a run: all arguments checked, nothing run yet."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
+from ..integrators.base import Integrator
+from ..numerics import checks
+from ..numerics.caching import Bounded
+from ..numerics.functions import Function, intern
+from ..systems import System, check_state, fit_params
+from .members import energy_of_states, params_of
+from .points import Clock, Point, Record, record, start
+from .reducers import as_reducer
+
+LARGEST_TILE = 1024  # members that are stepped together
+BACKENDS = ("auto", "native", "xla")
+_shapes: Bounded[tuple[Point, Record]] = Bounded()
+_increments: Bounded[Increment] = Bounded()
+_SLOTS = 2**18, 2**19  # numbers saved in a chunk of one trajectory, and of a tile: two megabytes, and four
+
+
+class Tile(NamedTuple):
+    """Members that are stepped together, padded by repeating the last one."""
+
+    number: int
+    count: int  # members, without padding
+    member: Int[np.ndarray, " size"]
+    mu0: np.ndarray
+    params: PyTree  # in place of the system's; leaves that are by member lead with the tile's
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The checked arguments of `solve` (then `members` is None) or `ensemble`.
+
+    Members sit in tiles of fixed size P, member k in slot k mod P of tile k div P. A trajectory is a tile of one.
+    """
+
+    system: System
+    integrator: Integrator
+    driver: Driver
+    needs: Needs  # what the method asks of the path
+    t0: float
+    dt: float
+    steps: int
+    save_every: int
+    mu0: Array
+    save: Function | None  # for a store, which also keeps Casimirs and energy, mu ↦ (what is saved, mu)
+    custom: bool  # the user gave a `save` function
+    group: bool
+    throw: bool
+    backend: str
+    members: int | None = None
+    states_by_member: bool = False  # mu0 leads with members
+    params: PyTree = None  # in place of the system's …
+    axes: PyTree = None  # … and, leaf by leaf, whether they lead with members (0) or not (None)
+    reduce: Any = None
+
+    # Time.
+
+    @property
+    def n_saved(self) -> int:
+        """Saved times, the start included."""
+        return self.steps // self.save_every + 1
+
+    def times(self, first: int = 0, last: int | None = None) -> np.ndarray:
+        """The saved times first … last − 1."""
+        return self.t0 + self.dt * self.save_every * np.arange(first, self.n_saved if last is None else last)
+
+    @cached_property
+    def clock(self) -> Clock:
+        """For compiled code."""
+        return Clock(*(np.asarray(x) for x in (self.t0, self.dt, self.save_every)))  # type: ignore[arg-type]
+
+    # The path.
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of steps in a window on the path."""
+        return _method(self.driver, "blocks")(self.system.n_noise)
+
+    def window(self, first: int, blocks: int | None = None) -> Window:
+        """The window on the path from block `first` on."""
+        return _method(self.driver, "window")(self.system.n_noise, self.dt, first, blocks or self.blocks, self.needs)
+
+    @cached_property
+    def first_window(self) -> Window:
+        """The window on the path from its beginning on."""
+        return self.window(0)
+
+    @cached_property
+    def increment(self) -> Increment:
+        """Shapes and types of what the path does in one step."""
+        window = self.first_window
+        leaves, treedef = jax.tree.flatten(window)
+        key = treedef, tuple((np.shape(x), str(x.dtype)) for x in leaves)
+        zero = jax.ShapeDtypeStruct((), jnp.int64)
+        block = _increments.get(key, lambda: jax.eval_shape(lambda w, z: w.block(z, z), window, zero))
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), block)
+
+    @property
+    def whole_window(self) -> Window:
+        """The window on the whole path."""
+        return self.window(0, -(-self.steps // BLOCK))
+
+    # Shapes.
+
+    @cached_property
+    def structure(self) -> Hashable:
+        """What two plans have in common that run the same code, but for the path."""
+        return jax.tree.structure((self.system, self.integrator, self.save)), self.group
+
+    @cached_property
+    def _first(self) -> tuple[Point, Record]:
+        algebra = self.system.algebra
+
+        def first(mu: Array) -> tuple[Point, Record]:
+            point = start(self.system, self.integrator, mu, self.group)
+            return point, record(self.integrator, self.save, point)
+
+        state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
+        return _shapes.get(self.structure, lambda: jax.eval_shape(first, state))
+
+    @property
+    def point(self) -> Point:
+        """Shapes and types of a point."""
+        return self._first[0]
+
+    @property
+    def record(self) -> Record:
+        """Shapes and types of what is saved of one state."""
+        return self._first[1]
+
+    @cached_property
+    def accumulator(self) -> PyTree:
+        """Shapes and types of what a reducer keeps of one saved time."""
+        return jax.eval_shape(self.reduce.init, self.record.values)
+
+    @cached_property
+    def slots(self) -> int:
+        """How many saved times a chunk of steps holds."""
+
+        def fitting(shapes: PyTree, members: int) -> int:
+            size = members * sum(int(np.prod(s.shape)) for s in jax.tree.leaves(shapes))
+            return max(1, _SLOTS[members > 1] // max(size, 1))
+
+        slots = fitting(self.record, self.tile)
+        if self.reduce is not None:  # accumulators may be larger than what they sum up
+            slots = min(slots, fitting(self.accumulator, 1))
+        return slots
+
+    # Members.
+
+    @property
+    def tile(self) -> int:
+        """Members that are stepped together: at most LARGEST_TILE, and a power of two."""
+        return 1 if self.members is None else min(LARGEST_TILE, 1 << (self.members - 1).bit_length())
+
+    @property
+    def tiles(self) -> int:
+        """How many tiles there are."""
+        return 1 if self.members is None else -(-self.members // self.tile)
+
+    def open_tile(self, number: int) -> Tile:
+        """Members `number` P … of the ensemble; of a trajectory, itself."""
+        size, last = self.tile, self.members or 1
+        member = number * size + np.arange(size)
+        at = np.minimum(member, last - 1)
+        states = np.asarray(self.mu0)
+        mu0 = states[at] if self.states_by_member else np.broadcast_to(states, (size, *states.shape))
+        return Tile(number, min(size, last - number * size), member, mu0, self.params_of(at))
+
+    def params_of(self, member: np.ndarray) -> PyTree:
+        """The parameters of the given members, one after the other, where they are by member."""
+        return None if self.axes is None else params_of(self.params, self.axes, member)
+
+    def energy(self, mu: Array, member: np.ndarray) -> Array:
+        """h of states, each with the parameters of the member it belongs to."""
+        return energy_of_states(self.system, self.params_of(member), self.axes, mu)
+
+    @property
+    def traced(self) -> bool:
+        """Whether the run is part of something that JAX differentiates, compiles or maps."""
+        return checks.is_traced((self.system, self.mu0, self.params, self.driver, self.save))
+
+
+def _method(module: Any, name: str) -> Callable[..., Any]:
+    """A method without the wrapper that equinox makes at each access, which costs a short run its time."""
+    return partial(getattr(type(module), name), module)
+
+
+# Checking.
+
+
+def plan_solve(system: Any, mu0: Any, *, stored: bool, save: Any, group: bool, throw: bool, **options: Any) -> Plan:
+    """The plan of `solve`."""
+    common = _common(system, **options)
+    _method(common["driver"], "check_members")(None)
+    mu0 = check_state(system.algebra, "mu0", mu0)
+    save_fn = _trace_save(system, save, stored)
+    return Plan(**common, mu0=mu0, save=save_fn, custom=save is not None, group=group, throw=throw)
+
+
+def plan_ensemble(
+    system: Any,
+    mu0: Any,
+    *,
+    members: Any,
+    params: Any,
+    reduce: Any,
+    stored: bool,
+    save: Any,
+    group: bool,
+    throw: bool,
+    **options: Any,
+) -> Plan:
+    """The plan of `ensemble`."""
+    common = _common(system, **options)
+    members = checks.count("members", members)
+    mu0, by_member = _states(system, mu0, members)
+    params, axes = _params(system, params, members)
+    reduce = as_reducer(reduce)
+    _method(common["driver"], "check_members")(members)
+    save_fn = _trace_save(system, save, stored and reduce is None)
+    return Plan(
+        **common, mu0=mu0, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
+        states_by_member=by_member, params=params, axes=axes, reduce=reduce,
+    )  # fmt: skip
+
+
+def _common(
+    system: Any, *, t1: Any, dt: Any, t0: Any, key: Any, driver: Any, integrator: Any, save_every: Any, backend: Any
+) -> dict[str, Any]:
+    """The arguments that `solve` and `ensemble` share."""
+    checks.require_float64()
+    if not isinstance(system, System):
+        raise TypeError(f"system must be a System, not {type(system).__name__}.")
+    if not isinstance(integrator, Integrator):
+        hint = f"; did you mean {integrator.__name__}()?" if isinstance(integrator, type) else "."
+        raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}{hint}")
+    checks.choice("backend", backend, BACKENDS)
+    dt, t0, t1 = checks.positive("dt", dt), checks.finite("t0", t0), checks.finite("t1", t1)
+    steps = _count_steps(t0, t1, dt)
+    save_every = checks.count("save_every", save_every)
+    if steps % save_every:
+        raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
+    _method(integrator, "check")(system)
+    needs = _method(integrator, "needs")(system)
+    driver = _driver(system, key, driver, steps)
+    _method(driver, "check")(system.n_noise, steps, dt, needs)
+    return {
+        "system": system, "integrator": integrator, "driver": driver, "needs": needs, "t0": t0, "dt": dt,
+        "steps": steps, "save_every": save_every, "backend": backend,
+    }  # fmt: skip
+
+
+def _count_steps(t0: float, t1: float, dt: float) -> int:
+    if not t1 > t0:
+        raise ValueError(f"t1 must be above t0 = {t0:g}, not {t1:g}.")
+    ratio = (t1 - t0) / dt
+    if not ratio < 2**62:
+        raise ValueError(f"a run has at most 2^62 steps, but (t1 − t0)/dt = {ratio:g}: take a larger dt.")
+    steps = round(ratio)
+    if steps < 1 or abs(ratio - steps) > 1e-9 * max(steps, 1):
+        raise ValueError(
+            f"t1 − t0 must be a whole multiple of dt, but ({t1:g} − {t0:g})/{dt:g} = {ratio:.12g}: "
+            f"take t1 = {t0 + max(steps, 1) * dt:.12g}, or dt = {(t1 - t0) / max(steps, 1):.12g}."
+        )
+    return steps
+
+
+def _driver(system: System, key: Any, driver: Any, steps: int) -> Driver:
+    if key is not None and driver is not None:
+        raise ValueError("give key or driver, not both: key=k is short for driver=Brownian(k).")
+    if driver is not None and not isinstance(driver, Driver):
+        raise TypeError(f"driver must be Brownian(key) or Increments(dS), not {type(driver).__name__}.")
+    if driver is not None:
+        return driver
+    if system.n_noise == 0:
+        return Increments(np.zeros((steps, 0)))
+    if key is None:
+        raise ValueError(f"the system has {system.n_noise} noise(s): give key= (an int or a JAX key) or driver=.")
+    return Brownian(key)
+
+
+def _trace_save(system: System, save: Callable | None, with_states: bool) -> Function | None:
+    """The save function, traced; if asked for, with the state beside its value."""
+    if save is None:
+        return None
+    if not callable(save):
+        raise TypeError(f"save must be a function of the state, not {type(save).__name__}.")
+    both = (lambda mu: (save(mu), mu)) if with_states else save
+    return intern(both, jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype))
+
+
+def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:
+    shape = np.shape(mu0)
+    if shape == (members, *system.algebra.shape):
+        return check_state(system.algebra, "mu0", mu0, (members,)), True
+    if len(shape) == len(system.algebra.shape) + 1:
+        raise ValueError(f"mu0 has {shape[0]} states, but there are {members} members.")
+    return check_state(system.algebra, "mu0", mu0), False
+
+
+def _params(system: System, params: PyTree, members: int) -> tuple[PyTree, PyTree]:
+    """The parameters and, leaf by leaf, whether they lead with members (0) or are shared (None)."""
+    if params is None:
+        return None, None
+    arrays = fit_params(system.params, params)
+
+    def axis(path: tuple, a: Array, b: Array) -> int | None:
+        if b.shape == a.shape:
+            return None
+        if b.shape == (members, *a.shape):
+            return 0
+        name = "params" + jax.tree_util.keystr(path)
+        raise ValueError(
+            f"{name} must have shape {a.shape}, or {(members, *a.shape)} to lead with members, not {b.shape}."
+        )
+
+    return arrays, jax.tree_util.tree_map_with_path(axis, system.params, arrays)

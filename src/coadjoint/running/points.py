@@ -1,0 +1,108 @@
+"""The words of a run: the point where it stands, what is saved of a point, and one step from point to point."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..drivers import Increment
+from ..integrators.base import Integrator
+from ..numerics.rootfind import Info
+from ..systems import System
+
+
+class Totals(NamedTuple):
+    """What the solver did, summed up over steps. A store has a variable for each, of the same name."""
+
+    iterations: Int[Array, ""]
+    most_iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    unsolved: Int[Array, ""]
+    first_unsolved: Int[Array, ""]  # the step, or −1
+    substeps: Int[Array, ""]  # that the steps were made of
+
+    @staticmethod
+    def zero() -> "Totals":
+        """Before the first step."""
+        z = jnp.zeros((), int)
+        return Totals(z, z, jnp.zeros(()), z, z - 1, z)
+
+    def add(self, n: Int[Array, ""], info: Info) -> "Totals":
+        """With one more step."""
+        failed = ~info.converged
+        return Totals(
+            self.iterations + info.iterations,
+            jnp.maximum(self.most_iterations, info.iterations),
+            jnp.maximum(self.residual, info.residual),
+            self.unsolved + failed,
+            jnp.where(failed & (self.first_unsolved < 0), n, self.first_unsolved),
+            self.substeps + info.substeps,
+        )
+
+
+class Point(NamedTuple):
+    """Where a trajectory stands: all that is needed to go on."""
+
+    mu: Array
+    carry: PyTree
+    totals: Totals
+
+
+class Record(NamedTuple):
+    """What is saved of a point: the state or a function of it, and the group element if there is one."""
+
+    values: PyTree
+    g: Array | None
+
+
+class Clock(NamedTuple):
+    """Times and saving of a run, for compiled code."""
+
+    t0: Float[Array, ""]
+    dt: Float[Array, ""]
+    save_every: Int[Array, ""]
+
+
+def start(system: System, integrator: Integrator, mu0: Array, group: bool = False) -> Point:
+    """The point before the first step, with the group element if asked for."""
+    carry = integrator.init(system, mu0)
+    if group:
+        carry = integrator.init_group(system, mu0, carry)
+    return Point(mu0, carry, Totals.zero())
+
+
+def record(integrator: Integrator, save: Callable[[Array], PyTree] | None, point: Point) -> Record:
+    """What is saved of a point."""
+    return Record(point.mu if save is None else save(point.mu), integrator.group(point.carry))
+
+
+def one_step(
+    system: System,
+    integrator: Integrator,
+    t0: Float[Array, ""],
+    dt: Float[Array, ""],
+    n: Int[Array, ""],
+    dS: Increment,
+    point: Point,
+) -> Point:
+    """Step n of a run."""
+    mu, carry, info = integrator.step(system, point.mu, t0 + n * dt, dt, dS, point.carry)
+    return Point(mu, carry, point.totals.add(n, info))
+
+
+def try_step(
+    system: System,
+    fast: Integrator,
+    t0: Float[Array, ""],
+    dt: Float[Array, ""],
+    n: Int[Array, ""],
+    dS: Increment,
+    point: Point,
+) -> tuple[Point, Bool[Array, ""]]:
+    """Step n by a method without its fallbacks, and whether it came out valid; if not, it must not be taken."""
+    before = point.totals
+    clean = before._replace(unsolved=jnp.zeros((), int), first_unsolved=jnp.full((), -1))
+    new = one_step(system, fast, t0, dt, n, dS, point._replace(totals=clean))
+    totals = new.totals._replace(unsolved=before.unsolved, first_unsolved=before.first_unsolved)
+    return new._replace(totals=totals), new.totals.unsolved == 0

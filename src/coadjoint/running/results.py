@@ -1,0 +1,347 @@
+"""What a run returns."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..algebras.base import LieAlgebra
+from ..integrators.base import Integrator
+from ..numerics import checks
+from ..numerics.functions import Constant
+from ..numerics.quaternions import quaternions
+from ..systems import System
+from .members import energy_of_members
+from .naming import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
+from .plan import Plan
+from .points import Record, Totals
+
+if TYPE_CHECKING:
+    import xarray
+
+_NAMED = 4  # Casimirs that are named in a line
+_ROWS = 1024  # rows of saved states that are mapped over at once
+
+
+class Stats(eqx.Module):
+    """How the steps were solved.
+
+    `iterations` is the mean a step, `residual` the worst last correction (scaled by the unknown), `unsolved` the
+    number of steps that did not meet the tolerance, `first_unsolved` the first of them (−1: none). `substeps` is
+    the mean number of accepted sub-steps a step, 1 unless the method is adaptive. `backend` says what computed the
+    steps, "native" or "xla", and `reason` why it was not the faster one, where it was not.
+    """
+
+    steps: int = eqx.field(static=True)
+    iterations: float | Array
+    most_iterations: int | Array
+    residual: float | Array
+    unsolved: int | Array
+    first_unsolved: int | Array
+    substeps: float | Array
+    backend: str = eqx.field(static=True)
+    reason: str = eqx.field(static=True)
+
+    @staticmethod
+    def of(totals: Totals, steps: int, members: int, backend: str, reason: str) -> "Stats":
+        """From the totals of so many members, summed up (`together`)."""
+        t = totals if checks.is_traced(totals) else Totals(*(np.asarray(x).item() for x in totals))
+        return Stats(steps, t.iterations / members / steps, *t[1:5], t.substeps / members / steps, backend, reason)
+
+    def __repr__(self) -> str:
+        """One line, and another if the fast backend was not taken."""
+        if checks.is_traced(self):
+            return f"{self.steps} steps (traced)"
+        substeps = f" of {self.substeps:.1f} sub-steps" if self.substeps != 1 else ""
+        reason = f"\n  backend   {self.backend}: {self.reason}" if self.reason else f", {self.backend} code"
+        return (
+            f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations a step (at most {self.most_iterations}), "
+            f"worst residual {self.residual:.1e}, {self.unsolved} not solved{reason}"
+        )
+
+
+def together(totals: Totals) -> Totals:
+    """The totals of many members as one: a number for each of 10⁷ members would be too many."""
+    xp: Any = jnp if checks.is_traced(totals) else np
+    none = xp.iinfo(np.int64).max
+    first = xp.min(xp.where(totals.first_unsolved < 0, none, totals.first_unsolved))
+    return Totals(
+        xp.sum(totals.iterations),
+        xp.max(totals.most_iterations),
+        xp.max(totals.residual),
+        xp.sum(totals.unsolved),
+        xp.where(first == none, -1, first),
+        xp.sum(totals.substeps),
+    )
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    stats: Stats
+    computed: int  # members, all of them unless a step was not solved
+    reduced: PyTree  # what the reducer made of them, if there is one
+
+
+class UnsolvedStepError(RuntimeError):
+    """A step whose equation could not be solved. `solution` holds all that was computed."""
+
+    def __init__(self, message: str, solution: Any):
+        super().__init__(message)
+        self.solution = solution
+
+    def __reduce__(self) -> tuple:
+        """For pickling: both arguments."""
+        return type(self), (str(self), self.solution)
+
+
+class Saved(eqx.Module):
+    """Saved values of a run along `t`, and what can be made of them. States have leading axes `(…, n_saved)`."""
+
+    system: System
+    integrator: Integrator
+    t: np.ndarray
+    values: PyTree
+    g: Any  # the group elements, with group=True
+    stats: Stats
+    dt: float = eqx.field(static=True)
+    custom: bool = eqx.field(static=True)  # values come from a `save` function
+
+    @property
+    def mu(self) -> Any:
+        """The saved states."""
+        if self.custom:
+            raise AttributeError("the states were not saved, because save= was given: see .saved.")
+        return self.values
+
+    @property
+    def saved(self) -> Any:
+        """What the `save` function returned at each saved time; the states if there was none."""
+        return self.values
+
+    def casimirs(self) -> Any:
+        """The Casimirs at the saved times, columns named by `system.algebra.casimir_names`."""
+        return self._map(Constant(self.system.algebra.casimirs))
+
+    def casimir_errors(self) -> Any:
+        """|C(t) − C(0)|, scaled by what each Casimir could be at the start: a Casimir near zero is not divided by."""
+        scales = self._map(Constant(self.system.algebra.casimir_scales), self.mu[..., :1, *self._slices])
+        values = self.casimirs()
+        return scaled_errors(values, values[..., :1, :], scales)
+
+    def orbit_error(self) -> Any:
+        """How far each saved state is from the orbit of the first, scaled: the largest error of any Casimir.
+
+        For matrices it is the largest change of an eigenvalue over ‖W‖₂. Where not all Casimirs are known, the spectrum
+        of the state in the adjoint representation stands for the others.
+        """
+        x, inner = self.mu, len(self.system.algebra.shape)
+        xp: Any = jnp if checks.is_traced(x) else np
+        pairs = xp.stack([x, xp.broadcast_to(x[..., :1, *self._slices], x.shape)], axis=-inner - 1)
+        return map_rows(Constant(_OrbitError(self.system.algebra)), pairs, inner + 1)
+
+    def energy(self) -> Any:
+        """The Hamiltonian at the saved times."""
+        return self._map(self.system.energy)
+
+    @property
+    def _slices(self) -> tuple:
+        return (slice(None),) * len(self.system.algebra.shape)
+
+    def attitude(self, form: str = "matrix") -> Any:
+        """The attitude g(t) as rotation matrices ("matrix") or unit quaternions (w, x, y, z) ("quaternion").
+
+        For SO3 and SE3 with group=True. Left-invariant: g takes the body frame to space. The sign of a quaternion is
+        chosen so that it moves continuously.
+        """
+        checks.choice("form", form, ("matrix", "quaternion"))
+        if self.g is None:
+            raise AttributeError("the group elements were not computed: solve with group=True.")
+        R = self.system.algebra.rotation_part(self.g)
+        return R if form == "matrix" else quaternions(R)
+
+    def _map(self, fn: Any, mu: Any = None) -> Any:
+        return map_rows(fn, self.mu if mu is None else mu, len(self.system.algebra.shape))
+
+    def _coordinates(self) -> dict:
+        if checks.is_traced(self.values):
+            raise TypeError("to_xarray needs numbers, but this run is being traced by JAX.")
+        return {"time": ("time", self.t, {"long_name": "time"})}
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The saved values, the Casimirs and the energy as an xarray Dataset with named dimensions."""
+        import xarray as xr
+
+        coords: dict = self._coordinates()
+        algebra = self.system.algebra
+        data: dict = {}
+        lead = ("member", "time") if self._members is not None else ("time",)
+        if self._members is not None and self.values is not None:
+            coords["member"] = np.arange(self._members)
+        if self.values is None:
+            data |= self._reduced_variables()
+        elif self.custom:
+            for name, leaf in named_leaves(self.saved):
+                data[name] = ((*lead, *leaf_dims(name, leaf.ndim - len(lead))), np.asarray(leaf))
+        else:
+            data["mu"] = ((*lead, *state_dims(algebra)), np.asarray(self.mu), {"long_name": "state"})
+            data["energy"] = (lead, np.asarray(self.energy()), {"long_name": "Hamiltonian"})
+            if algebra.casimir_names:
+                coords["casimir"] = list(algebra.casimir_names)
+                data["casimirs"] = ((*lead, "casimir"), np.asarray(self.casimirs()), {"long_name": "Casimirs"})
+        for name, dims, leaf in group_variables(self.g, len(lead)):
+            data[name] = ((*lead, *dims), np.asarray(leaf), {"long_name": "group element"})
+        attrs = {
+            "algebra": type(self.system.algebra).__name__,
+            "side": self.system.side,
+            "integrator": type(self.integrator).__name__,
+            "dt": self.dt,
+            "steps": self.stats.steps,
+            "unsolved_steps": self.stats.unsolved,
+            "worst_residual": self.stats.residual,
+            "backend": self.stats.backend,
+        }
+        return xr.Dataset(data, coords, attrs)
+
+    def _reduced_variables(self) -> dict:
+        """What a reducer returned, for a Dataset."""
+        return {}
+
+    @property
+    def _members(self) -> int | None:
+        return None
+
+    def _kept(self) -> str:
+        """How well the Casimirs were kept: a few of them, and the orbit where they do not fix it."""
+        algebra = self.system.algebra
+        names = algebra.casimir_names
+        words = []
+        if names:
+            errors = np.asarray(self.casimir_errors())
+            worst = errors.max(axis=tuple(range(errors.ndim - 1)), initial=0.0)
+            words = [f"{name} within {e:.1e}" for name, e in zip(names[:_NAMED], worst, strict=False)]
+            if len(names) > _NAMED:
+                words.append(f"{len(names) - _NAMED} more within {worst[_NAMED:].max():.1e}")
+        if len(names) != algebra.index or algebra.known_casimirs < algebra.index:
+            if algebra.known_casimirs < algebra.index:
+                words.append(algebra.casimir_words)
+            words.append(f"orbit within {np.max(self.orbit_error(), initial=0.0):.1e}")
+        return ", ".join(words) or "there are none"
+
+    def __repr__(self) -> str:
+        """What ran, over which time, and how well the Casimirs were kept."""
+        noises = {0: "no noise", 1: "1 noise"}.get(self.system.n_noise, f"{self.system.n_noise} noises")
+        members = "" if self._members is None else f", {self._members} members"
+        lines = [
+            f"{type(self).__name__}: {type(self.system.algebra).__name__}, {self.system.side}-invariant, {noises}, "
+            f"{type(self.integrator).__name__}{members}",
+            f"  time      {self.t[0]:g} to {self.t[-1]:g}, dt = {self.dt:g}, {len(self.t)} times saved",
+        ]
+        if not checks.is_traced(self.values):
+            if not self.custom and self.values is not None:
+                lines.append(f"  casimirs  {self._kept()}")
+            lines.append(f"  solver    {self.stats!r}")
+        return "\n".join(lines)
+
+
+class _OrbitError(eqx.Module):
+    """`orbit_error` of pairs of states."""
+
+    algebra: LieAlgebra
+
+    def __call__(self, pair: Array) -> Array:
+        return self.algebra.orbit_error(pair[0], pair[1])
+
+
+class Solution(Saved):
+    """One trajectory: `t`, `mu` (or `saved`), `casimirs()`, `energy()`, `stats`, `to_xarray()`."""
+
+
+class Ensemble(Saved):
+    """Many trajectories: `t`, `mu` of shape (members, n_saved, …) (or `saved`), `casimirs()`, `energy()`, `stats`.
+
+    With `reduce=`, `reduced` holds the statistics instead, with a leading axis of saved times.
+    """
+
+    members: int = eqx.field(static=True)
+    reduced: PyTree
+    params: PyTree  # those given in place of the system's, if any …
+    axes: PyTree = eqx.field(static=True)  # … and, leaf by leaf, whether they lead with members (0) or not (None)
+
+    @property
+    def mu(self) -> Any:
+        """The saved states of every member."""
+        self._check_members()
+        return Saved.mu.fget(self)  # type: ignore[attr-defined]
+
+    @property
+    def saved(self) -> Any:
+        """What the `save` function returned for every member; the states if there was none."""
+        self._check_members()
+        return self.values
+
+    def energy(self) -> Any:
+        """The Hamiltonian at the saved times, with the params of each member."""
+        if self.params is None:
+            return Saved.energy(self)
+        return energy_of_members(self.system, self.params, self.axes, self.mu)
+
+    def _check_members(self) -> None:
+        if self.reduced is not None:
+            raise AttributeError("the members were not saved, because reduce= was given: see .reduced.")
+
+    def _reduced_variables(self) -> dict:
+        """What a reducer returned, for a Dataset."""
+
+        def variable(name: str, leaf: Any) -> tuple:
+            dims = reduced_dims(name, leaf.shape[1:], self.system.algebra, self.custom)
+            return ("time", *dims), np.asarray(leaf), {"long_name": f"{name} over members"}
+
+        return {name: variable(name, leaf) for name, leaf in named_leaves(self.reduced, "")}
+
+    @property
+    def _members(self) -> int | None:
+        return self.members
+
+
+def built(plan: Plan, outcome: Outcome, values: Record, times: np.ndarray) -> "Solution | Ensemble":
+    """What the user gets; of members, those that were computed."""
+    what = plan.system, plan.integrator, times
+    if plan.members is None:
+        return Solution(*what, values.values, values.g, outcome.stats, plan.dt, plan.custom)
+    computed = outcome.computed
+    kept = jax.tree.map(lambda x: x[:computed], values) if computed < plan.members else values
+    about = outcome.stats, plan.dt, plan.custom, computed, outcome.reduced, plan.params, plan.axes
+    return Ensemble(*what, kept.values, kept.g, *about)
+
+
+def scaled_errors(values: Any, start: Any, scales: Any) -> Any:
+    """|C − C₀| / scale, where a Casimir that could only be zero is not divided by."""
+    xp: Any = np if isinstance(scales, np.ndarray) else jnp
+    return abs(values - start) / xp.where(scales > 0, scales, 1.0)
+
+
+def map_rows(fn: Any, x: Any, inner: int) -> Any:
+    """Map fn over all leading axes of x, in pieces of fixed shape so that it compiles once."""
+    if checks.is_traced((x, fn)):
+        for _ in range(x.ndim - inner):
+            fn = jax.vmap(fn)
+        return fn(x)
+    x = np.asarray(x)
+    lead = x.shape[: x.ndim - inner]
+    rows = x.reshape(-1, *x.shape[x.ndim - inner :])
+    count = rows.shape[0]
+    size = min(_ROWS, max(1, 2**24 // max(rows[:1].size, 1)))
+    padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
+    parts = [np.asarray(mapped(fn, jnp.asarray(padded[i : i + size]))) for i in range(0, len(padded), size)]
+    out = np.concatenate(parts)[:count]
+    return out.reshape(*lead, *out.shape[1:])
+
+
+@eqx.filter_jit
+def mapped(fn: Any, rows: Float[Array, "rows ..."]) -> Array:
+    """fn of each row."""
+    return jax.vmap(fn)(rows)

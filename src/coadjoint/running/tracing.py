@@ -1,0 +1,107 @@
+"""Runs inside a transformation of JAX's: one plain scan, or a vmap over scans.
+
+Fallbacks take long to compile, in a gradient longer still, and are hardly ever needed. So a traced run has none, and
+says so where a step would have needed them; with throw=False it has them.
+"""
+
+from collections.abc import Callable
+from math import isqrt
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from ..drivers import BLOCK, Window
+from ..integrators.base import Integrator
+from ..systems import System
+from .plan import Plan
+from .points import Clock, Point, Record, one_step, record, start
+from .results import Ensemble, Outcome, Solution, Stats, built, together
+from .statistics import result, update
+
+_POINTS_KEPT = 2**28  # bytes of points that a reverse pass keeps
+_UNSOLVED = (
+    "a step could not be solved, in a run that is traced by JAX and so has no fallbacks: take a smaller dt, or "
+    "throw=False, which compiles the fallbacks too (look at stats.unsolved then)."
+)
+_REASON = "the run is traced by JAX (differentiated, compiled or mapped), so it is one XLA scan."
+
+
+def run_traced(plan: Plan) -> Solution | Ensemble:
+    """The whole run as part of what JAX traces."""
+    integrator = plan.integrator.fast() if plan.throw else plan.integrator
+    if plan.members is None:
+        point, values = scan_one(
+            plan.system, integrator, plan.whole_window, plan.save, plan.clock, plan.mu0, plan.steps,
+            plan.save_every, plan.group,
+        )  # fmt: skip
+    else:
+        point, values = _scan_members(plan, integrator)
+    totals = together(point.totals)
+    if plan.throw:
+        values = eqx.error_if(values, totals.unsolved > 0, _UNSOLVED)
+    stats = Stats.of(totals, plan.steps, plan.members or 1, "xla", _REASON)
+    reduced = None
+    if plan.reduce is not None:
+        reduced = result(plan.reduce, update(plan.reduce, values.values, jnp.ones(plan.members or 1)))
+        values = Record(None, None)
+    return built(plan, Outcome(stats, plan.members or 1, reduced), values, plan.times())
+
+
+def _scan_members(plan: Plan, integrator: Integrator) -> tuple[Point, Record]:
+    window = plan.whole_window
+
+    def one(member: Array, mu: Array, params: PyTree) -> tuple[Point, Record]:
+        system = plan.system if plan.axes is None else plan.system.with_params(params)
+        ends = plan.steps, plan.save_every, plan.group
+        return scan_run(system, integrator, window, plan.save, plan.clock, mu, *ends, member)
+
+    axes = 0, 0 if plan.states_by_member else None, plan.axes
+    return jax.vmap(one, in_axes=axes)(jnp.arange(plan.members), plan.mu0, plan.params)
+
+
+def scan_run(
+    system: System,
+    integrator: Integrator,
+    window: Window,
+    save: Callable[[Array], PyTree] | None,
+    clock: Clock,
+    mu0: Array,
+    steps: int,
+    save_every: int,
+    group: bool = False,
+    member: Int[Array, ""] | int = 0,
+) -> tuple[Point, Record]:
+    """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user.
+
+    A reverse pass recomputes every step from the point before it. It keeps all points as long as they fit in a quarter
+    of a gigabyte; beyond that, one point per saved state, one per block of an interval between two saved states, and
+    those of one block, with about √save_every steps a block, at the price of computing each step once more.
+    """
+    member = jnp.asarray(member)
+    increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
+    increments = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
+    first = start(system, integrator, mu0, group)
+    sparse = steps * sum(x.nbytes for x in jax.tree.leaves(first)) > _POINTS_KEPT
+    size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
+    lead = steps // save_every, save_every // size, size
+    rows = jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), (jnp.arange(steps), increments))
+
+    def step(point, row):
+        n, dS = row
+        return one_step(system, integrator, clock.t0, clock.dt, n, dS, point), None
+
+    @jax.checkpoint
+    def block(point, rows):
+        return jax.lax.scan(step, point, rows)
+
+    def interval(point, rows):
+        point, _ = jax.lax.scan(block, point, rows)
+        return point, record(integrator, save, point)
+
+    point, saved = jax.lax.scan(jax.checkpoint(interval) if sparse else interval, first, rows)
+    return point, jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), record(integrator, save, first), saved)
+
+
+scan_one = eqx.filter_jit(scan_run)

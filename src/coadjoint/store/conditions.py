@@ -1,0 +1,53 @@
+"""What the bits of a run depend on besides its configuration: versions, the machine, and the arithmetic."""
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import jax
+
+from .. import native
+from ..running.placing import cores
+
+_VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "zarr", "xarray")
+
+
+def versions(names: Iterable[str] = _VERSIONS) -> dict[str, str]:
+    """Of Python and of what the results depend on."""
+
+    def of(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:  # run from a folder, not installed
+            return __import__(name).__version__
+
+    return {"python": platform.python_version(), **{name: of(name) for name in names}}
+
+
+def arithmetic() -> int:
+    """The version of how steps are computed, down to the last bit."""
+    return native.ARITHMETIC
+
+
+def machine() -> dict[str, Any]:
+    """The machine, and what XLA is told."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": cores(),
+        "backend": jax.default_backend(),
+        "device": jax.devices()[0].device_kind,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(names, platform.processor())
+    except OSError:
+        return platform.processor()

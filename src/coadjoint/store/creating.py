@@ -1,0 +1,260 @@
+"""Making a store, and going on with one that is there."""
+
+import contextlib
+import math
+import os
+import shutil
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.storage import LocalStore
+
+from ..running.backends.base import Program
+from ..running.plan import Plan
+from .conditions import arithmetic, machine, versions
+from .configuration import configuration, differences
+from .durable import Files, Lock, StoreError, reason, remove_partial, sync, sync_tree
+from .formats import FORMAT, fingerprint
+from .layout import TIMES, Layout, Variable
+from .reading import CHECKPOINTS, LOCK, Contents, contents, read_header
+
+# Making a store.
+
+
+def create(
+    path: Path, plans: Sequence[Plan], programs: Sequence[Program], layout: Layout, experiment: dict[str, Any] | None
+) -> Lock:
+    """Make the store under another name, whole, and rename it: it is there completely or not at all."""
+    if os.path.lexists(path):
+        raise StoreError(
+            f"{path} exists already: go on with it (resume=True, or `coadjoint resume {path}`), remove it, or choose "
+            "another name."
+        )
+    fresh = path.with_name(path.name + ".new")
+    lock = Lock(fresh / CHECKPOINTS / LOCK)
+    try:
+        if not path.parent.is_dir():
+            raise StoreError(f"{path} cannot be made: there is no folder {path.parent}.")
+        _check_room(path, layout)
+        if fresh.is_dir():  # of a process that was killed, or is at work
+            lock.acquire()
+            lock.release()
+            shutil.rmtree(fresh)
+        lock.path.parent.mkdir(parents=True)
+        lock.acquire()
+        header = _header(plans, programs, layout, experiment)
+        root = zarr.create_group(LocalStore(fresh), attributes={"coadjoint": header})
+        root.create_group(CHECKPOINTS)
+        for variable in layout.variables.values():
+            _create_array(root, variable)
+        _write_times(root, plans, layout, 0)
+        sync_tree(fresh)
+        os.rename(fresh, path)
+        sync(path.parent)
+    except OSError as error:
+        lock.release()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(fresh)
+        raise StoreError(f"{path} cannot be made: {reason(error)}.") from error
+    return lock
+
+
+def _check_room(path: Path, layout: Layout) -> None:
+    """Refuse what cannot fit on the disk, before a day is spent on it."""
+    needed = sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in layout.variables.values())
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise StoreError(
+            f"{path} would take {needed / 1e9:.3g} GB ({layout.saved} saved times), and the disk has "
+            f"{free / 1e9:.3g} GB free: raise save_every, save less with save=, or write to another disk."
+        )
+
+
+def _create_array(root: Any, v: Variable) -> None:
+    array = root.create_array(
+        v.name,
+        shape=v.shape,
+        chunks=v.in_file,
+        dtype=v.dtype,
+        fill_value=v.fill_value,
+        dimension_names=v.dims,
+        attributes=v.attrs,
+        compressors=[_compressor(v), Crc32cCodec()],
+        chunk_key_encoding={"name": "default", "separator": "."},  # one folder an array
+        config={"write_empty_chunks": True},
+    )
+    if v.data is not None:
+        array[...] = v.data
+
+
+def _compressor(v: Variable) -> Any:
+    """For real numbers a fast one, bytes of equal weight side by side; for others one that sees what is there twice."""
+    return BloscCodec(cname="lz4", shuffle="shuffle") if np.dtype(v.dtype).kind == "f" else ZstdCodec(level=1)
+
+
+def _header(
+    plans: Sequence[Plan], programs: Sequence[Program], layout: Layout, experiment: dict[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "kind": "sweep" if layout.axes else "solve" if layout.members is None else "ensemble",
+        **layout.header(),
+        **_about(plans),
+        "experiment": experiment,
+        "versions": versions(),
+        "platform": machine(),
+        "arithmetic": arithmetic(),
+        "backends": [_backend(program) for program in programs],
+        "history": [],
+    }
+
+
+def _about(plans: Sequence[Plan]) -> dict[str, Any]:
+    """What a longer t1 changes."""
+    configurations = [configuration(plan) for plan in plans]
+    return {
+        "steps": [plan.steps for plan in plans],
+        "configuration": configurations[0],
+        "fingerprints": [fingerprint(c) for c in configurations],
+    }
+
+
+def _backend(program: Program) -> dict[str, str]:
+    return {"backend": program.backend, "reason": program.reason}
+
+
+def _write_times(root: Any, plans: Sequence[Plan], layout: Layout, first: int) -> None:
+    """The coordinate of saved times, in whole files from the one that holds row `first` on."""
+    array = root["time"]
+    for k, plan in enumerate(plans if layout.time != "time" else plans[:1]):
+        where = layout.where(k) if layout.time != "time" else ()
+        for a in range(first // TIMES * TIMES, layout.saved, TIMES):
+            b = min(a + TIMES, layout.saved)
+            row = np.full(b - a, np.nan)
+            own = plan.times(a, min(b, plan.n_saved))
+            row[: len(own)] = own
+            array[(*where, slice(a, b))] = row.reshape(*(1,) * len(where), -1)
+
+
+# Going on.
+
+
+def reopen(path: Path, plans: Sequence[Plan], programs: Sequence[Program], layout: Layout) -> Lock:
+    """Lock the store, compare configurations, and make room if t1 is larger now."""
+    read_header(path, "resume")
+    lock = Lock(path / CHECKPOINTS / LOCK)
+    try:
+        lock.acquire()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {reason(error)}.") from error
+    try:
+        found = contents(path, "resume")  # now that nobody else changes it
+        _compare(path, found.header, plans)
+        remove_partial(path)
+        root = zarr.open_group(Files(path), mode="r+", use_consolidated=False)
+        _update_header(path, root, found, plans, programs)
+        _extend(path, root, plans, layout)
+    except OSError as error:
+        lock.release()
+        raise StoreError(f"{path} cannot be written: {reason(error)}.") from error
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _compare(path: Path, header: dict[str, Any], plans: Sequence[Plan]) -> None:
+    if len(header["steps"]) != len(plans):
+        raise StoreError(f"{path} holds {len(header['steps'])} run(s), but this is about {len(plans)}.")
+    now = [configuration(plan, steps) for plan, steps in zip(plans, header["steps"], strict=True)]
+    different = differences(header["configuration"], now[0])
+    fingerprints = [fingerprint(c, header["format"]) for c in now]
+    if not different and fingerprints != header["fingerprints"]:
+        k = next(k for k, f in enumerate(fingerprints) if f != header["fingerprints"][k])
+        different = [f"run {k} of the sweep is another one"]
+    if different:
+        changed = differences(header["versions"], versions())
+        note = f" Versions differ too, and fingerprints with them: {'; '.join(changed)}." if changed else ""
+        raise StoreError(f"{path} was made with another configuration. " + "; ".join(different) + "." + note)
+    for plan, steps in zip(plans, header["steps"], strict=True):
+        if plan.steps < steps:
+            t1 = plan.t0 + steps * plan.dt
+            raise StoreError(f"t1 must be at least {t1:g}, which {path} was made for; a run can only be extended.")
+
+
+def _update_header(path: Path, root: Any, found: Contents, plans: Sequence[Plan], programs: Sequence[Program]) -> None:
+    """What has changed since the store was written: t1, the format, and the conditions, of which there is a warning.
+
+    This comes before arrays get their new length: if that is interrupted, it is done again.
+    """
+    before = read_header(path, "resume")
+    header = found.header | {"format": FORMAT, "backends": [dict(x) for x in found.header["backends"]]}
+    extended = [plan.steps for plan in plans] != before["steps"]
+    if extended or before["format"] != FORMAT:
+        header |= _about(plans)
+    if extended and header["experiment"] is not None:
+        header["experiment"]["run"]["t1"] = header["configuration"]["t1"]
+    changed = _changed_conditions(found, plans, programs)
+    for k, own in enumerate(_unfinished(found, plans)):
+        if own is not None:
+            header["backends"][k] = _backend(programs[k])
+    if changed:
+        note = {"versions": versions(), "platform": machine(), "arithmetic": arithmetic()}
+        note |= {"backends": header["backends"], "steps": [_stands(found, k) for k in range(len(plans))]}
+        header["history"] = [*header["history"], note]
+    if header != before:
+        root.attrs["coadjoint"] = header
+        sync(path)
+    if changed:
+        warnings.warn(
+            f"{path} goes on under other conditions, so its last bits may differ from an uninterrupted run: "
+            + "; ".join(changed) + ".", RuntimeWarning, stacklevel=8,
+        )  # fmt: skip
+
+
+def _changed_conditions(found: Contents, plans: Sequence[Plan], programs: Sequence[Program]) -> list[str]:
+    """What the last bits depend on and is not as it was, a sentence each; of backends, where steps are left to do."""
+    last = (found.header["history"] or [found.header])[-1]
+    now = {"versions": versions(), "platform": machine()}
+    changed = [d for name in now for d in differences({name: last[name]}, {name: now[name]})]
+    left = [(c, program) for own, program in zip(_unfinished(found, plans), programs, strict=True) for c in own or ()]
+    for c, program in left:
+        changed += differences({"backend": c.backend}, {"backend": program.backend})
+        changed += differences({"arithmetic": c.arithmetic}, {"arithmetic": arithmetic()})
+    return list(dict.fromkeys(changed))
+
+
+def _unfinished(found: Contents, plans: Sequence[Plan]) -> list:
+    """Of each run, the checkpoints from which it goes on; None where nothing is left to do."""
+    out, tiles = [], found.header["tiles"]
+    for k, plan in enumerate(plans):
+        own = found.checkpoints[k * tiles : (k + 1) * tiles]
+        left = [c for c in own if c is None or c.step < plan.steps]
+        out.append([c for c in left if c is not None] if left else None)
+    return out
+
+
+def _stands(found: Contents, run: int) -> int:
+    """The step from which a run goes on; of several tiles, the first."""
+    tiles = found.header["tiles"]
+    return min(0 if c is None else c.step for c in found.checkpoints[run * tiles : (run + 1) * tiles])
+
+
+def _extend(path: Path, root: Any, plans: Sequence[Plan], layout: Layout) -> None:
+    """Give all arrays their new length."""
+    for name, variable in layout.variables.items():
+        try:
+            array = root[name]
+        except (KeyError, ValueError, TypeError):
+            raise StoreError(f"{path / name / 'zarr.json'} is missing or damaged.") from None
+        if array.shape != variable.shape:
+            first = array.shape[variable.dims.index(layout.time)]
+            array.resize(variable.shape)
+            if name == "time":
+                _write_times(root, plans, layout, first)
+            sync(path / name)

@@ -1,0 +1,76 @@
+"""What is computed beside a run: the energy and the Casimirs of the states that are saved."""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..numerics.functions import Constant
+from ..running.exclusive import uses_lapack, xla_alone
+from ..running.plan import Plan
+from ..running.results import mapped
+
+_BATCH = 2**19  # b states with d numbers are taken together as long as b d² is below
+
+
+class Diagnostics:
+    """Energy and Casimirs of the states of a tile.
+
+    Each state has a place, which depends on its time and member alone, in a batch of fixed shape: so no bit depends on
+    how a run was cut. Batches may be computed while the run goes on, but for those that call LAPACK.
+    """
+
+    def __init__(self, plan: Plan, tile: int, rows: int):
+        self.plan = plan
+        self.shape = plan.system.algebra.shape
+        fitting = max(1, _BATCH // (plan.tile * math.prod(self.shape) ** 2))
+        self.height = min(rows, 1 << (fitting.bit_length() - 1))  # saved times in a batch, which has a tile of members
+        self.member = np.minimum(tile * plan.tile + np.arange(plan.tile), (plan.members or 1) - 1).repeat(self.height)
+        self.alone = _uses_lapack(plan)
+
+    def of(self, at: int, states: np.ndarray) -> dict[str, np.ndarray]:
+        """By name, of states (member, saved time, …) from the saved time `at` on."""
+        width, height = self.plan.tile, self.height
+        count, new = states.shape[:2]
+        out: dict[str, list[np.ndarray]] = {}
+        row, stop = at, at + new
+        while row < stop:
+            start = row // height * height
+            end = min(start + height, stop)
+            batch = states[:, row - at : end - at]
+            if batch.shape[:2] != (width, height):
+                batch = np.broadcast_to(states[0, row - at], (width, height, *self.shape)).copy()
+                batch[:count, row - start : end - start] = states[:, row - at : end - at]
+            for name, value in self._values(batch.reshape(-1, *self.shape)).items():
+                value = value.reshape(width, height, *value.shape[1:])
+                out.setdefault(name, []).append(value[:count, row - start : end - start])
+            row = end
+        return {name: np.concatenate(values, 1) for name, values in out.items()}
+
+    def _values(self, batch: np.ndarray) -> dict[str, np.ndarray]:
+        algebra, states = self.plan.system.algebra, jnp.asarray(batch)
+        with xla_alone(self.alone):
+            values: dict[str, Any] = {"energy": self.plan.energy(states, self.member)}
+            if algebra.casimir_names:
+                values["casimirs"] = mapped(Constant(algebra.casimirs), states)
+            return {name: np.asarray(x) for name, x in values.items()}
+
+    def scales(self, states: np.ndarray) -> dict[str, np.ndarray]:
+        """By name, what the Casimirs of states (member, …) at the start could be."""
+        algebra = self.plan.system.algebra
+        if not algebra.casimir_names:
+            return {}
+        batch = np.concatenate([states, np.repeat(states[:1], self.plan.tile - len(states), axis=0)])
+        with xla_alone(self.alone):
+            scales = np.asarray(mapped(Constant(algebra.casimir_scales), jnp.asarray(batch)))
+        return {"casimir_scale": scales[: len(states)]}
+
+
+def _uses_lapack(plan: Plan) -> bool:
+    algebra = plan.system.algebra
+    state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
+    known = [algebra.casimirs, algebra.casimir_scales] if algebra.casimir_names else []
+    return any(uses_lapack(partial(fn), state) for fn in (plan.system.energy, *known))

@@ -1,0 +1,284 @@
+"""Sinks on disk: what each tile of a run saves is committed to a store every second or so."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ..running.naming import named_leaves
+from ..running.points import Point, Record
+from ..running.results import Outcome, built
+from .conditions import arithmetic
+from .diagnostics import Diagnostics
+from .durable import StoreError, in_parallel, reason, save_checkpoint, sync
+from .formats import FORMAT
+from .layout import rows_back, rows_of, totals_of
+from .reading import Stored, checkpoint_path, contents, read_checkpoint
+
+if TYPE_CHECKING:
+    from .recording import Store
+
+_SECONDS = 1.0  # between checkpoints, at least …
+_SHARE = 40  # … and so many times what one takes
+_BUFFER = 2**25  # bytes of rows that wait to be written, at most
+
+
+class Stopped(KeyboardInterrupt):
+    """A run that was interrupted: its store is whole, and the message says how to go on."""
+
+
+class StoreOutput:
+    """The place of one run in a store."""
+
+    def __init__(self, store: "Store", run: int):
+        self.store, self.run = store, run
+        self.plan, self.program = store.plans[run], store.programs[run]
+        self.where = store.layout.where(run)
+        self.last: StoreSink | None = None
+
+    def sink(self, tile: int) -> "StoreSink":
+        """The place of a tile."""
+        self.last = StoreSink(self, tile)
+        return self.last
+
+    def result(self, outcome: Outcome) -> Stored:
+        """What reads the run when asked; what a reducer made of the members is written first."""
+        if outcome.reduced is not None:
+            for name, leaf in named_leaves(outcome.reduced, ""):
+                rows = np.asarray(leaf)
+                at = (*self.where, slice(0, len(rows)))
+                self.store.arrays[name][at] = rows.reshape((*(1,) * len(self.where), *rows.shape))
+                sync(self.store.path / name)
+        return Stored(self.store.path, outcome.stats, lambda: self._load(outcome))
+
+    def note(self) -> str:
+        """What is safe."""
+        if self.plan.members is None and self.last is not None:
+            return f" {self.store.path} holds the run up to {self.last.reached()}."
+        return f" {self.store.path} holds each member up to its last checkpoint."
+
+    def _load(self, outcome: Outcome) -> Any:
+        """The whole run in memory."""
+        plan, tiles = self.plan, self.store.layout.tiles
+        found = contents(self.store.path)
+        arrays = found.arrays()
+        own = found.checkpoints[self.run * tiles : (self.run + 1) * tiles]
+        saved = max((c.rows for c in own if c is not None), default=0)
+        lead = () if plan.members is None else (slice(None),)
+
+        def read(name: str) -> np.ndarray:
+            data = np.asarray(arrays[name][(*self.where, *lead, slice(0, saved))])
+            return data.reshape(data.shape[len(self.where) :])
+
+        if plan.reduce is not None:
+            return built(plan, outcome, Record(None, None), plan.times(0, saved))
+        stored = [name for name in self.store.layout.of_kind("rows") if name not in ("energy", "casimirs")]
+        return built(plan, outcome, Record(*rows_back(plan, {n: read(n) for n in stored})), plan.times(0, saved))
+
+
+class StoreSink:
+    """The place of one tile: takes what is saved, and commits it every second or so.
+
+    Rows are kept as (member, saved time, …); accumulators have an axis of length one in the place of members.
+    """
+
+    def __init__(self, output: StoreOutput, tile: int):
+        self.output, self.store, self.plan, self.tile = output, output.store, output.plan, tile
+        layout = self.store.layout
+        self.checkpoint = checkpoint_path(self.store.path, output.run * layout.tiles + tile)
+        self.names = layout.of_kind("rows")
+        self.diagnostics = None if self.plan.reduce is not None else Diagnostics(self.plan, tile, layout.rows)
+        self.fresh: list[tuple[dict[str, np.ndarray], np.ndarray | None]] = []  # rows since the last commit, and states
+        self.saved = 0  # rows in all commits, the one under way included …
+        self.tail: dict[str, np.ndarray] = {}  # … of which these are in a file that is not full
+        self.marked: tuple[int, Point | None] = (0, None)
+        self.committed = -1
+        self.saving: tuple[int, Future[None]] | None = None  # the commit under way, up to which step
+        self.last, self.cost = time.perf_counter(), 0.0
+
+    # What the loop sees.
+
+    def begin(self, points: Point) -> tuple[int, Point]:
+        """The step to begin with and the points before it: as they are given, or from the checkpoint."""
+        found = read_checkpoint(self.checkpoint)
+        if found is None:
+            self.marked = (0, points)
+            return 0, points
+        expected = self._leaves(points)
+        same = found.leaves.keys() == expected.keys() and all(
+            (x.shape, x.dtype) == (expected[name].shape, expected[name].dtype) for name, x in found.leaves.items()
+        )
+        if not same:
+            raise StoreError(
+                f"{self.checkpoint} does not fit this run: it holds another state of the integrator than "
+                f"{type(self.plan.integrator).__name__} has."
+            )
+        shapes, structure = jax.tree.flatten(points)
+        arrays = [found.leaves[name].reshape(x.shape) for name, x in zip(expected, shapes, strict=True)]
+        points = jax.tree.unflatten(structure, arrays)
+        self.saved = found.rows
+        if self._base() < self.saved:
+            self.tail = {name: self._read(name, self._base(), self.saved) for name in self.names}
+        self.marked, self.committed = (found.step, points), found.step
+        return found.step, points
+
+    def add(self, at: int, rows: PyTree) -> None:
+        """What was saved from the saved time `at` on."""
+        named, states = rows_of(self.plan, rows)
+        if self.diagnostics is not None and states is not None and at == 0:
+            scales = self.diagnostics.scales(states[:, 0])
+            self._guard(lambda: [self._write_once(name, x) for name, x in scales.items()])
+        if next(iter(named.values())).shape[1]:
+            self.fresh.append((named, states))
+
+    def mark(self, n: int, points: Point) -> None:
+        """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
+        self.marked = (n, points)
+        if self.store.stop.is_set():
+            self.close()
+            raise Stopped(f"stopped at {self.reached()}; go on with: {self.store.how_to_go_on()}")
+        if self.saving is not None and self.saving[1].done():
+            self._settle()
+        due = time.perf_counter() - self.last >= max(_SECONDS, _SHARE * self.cost)
+        waiting = sum(x.nbytes for rows, _ in self.fresh for x in rows.values())
+        if (due and self.saving is None) or waiting >= _BUFFER:
+            self.commit()
+
+    def close(self) -> PyTree:
+        """Commit the rest, and how the steps were solved; of accumulators, all there are."""
+        self.commit()
+        self._settle()
+        n, points = self.marked
+        assert points is not None
+        count = self._members.stop - self._members.start
+        values = totals_of(n, {name: np.asarray(x)[:count] for name, x in points.totals._asdict().items()})
+        write = lambda name: self._write_once(name, values[name])
+        self._guard(lambda: in_parallel(write, list(values), self.store.writers))
+        if self.plan.reduce is None:
+            return None
+        leaves = [self._read(name, 0, 1 + n // self.plan.save_every)[0] for name in self.names]
+        return jax.tree.unflatten(jax.tree.structure(self.plan.accumulator), leaves)
+
+    def reached(self) -> str:
+        """How far the store holds the run."""
+        n = max(self.committed, 0)
+        return f"step {n} (t = {self.plan.t0 + n * self.plan.dt:g})"
+
+    # Commits.
+
+    def commit(self) -> None:
+        """Write what is new and a checkpoint, while the run goes on; but wait for the commit before."""
+        began = time.perf_counter()
+        self._settle()
+        n, points = self.marked
+        if n == self.committed or points is None:
+            return
+        saved = 1 + n // self.plan.save_every
+        self.saving = n, self.store.savers.submit(self._save, n, saved, self.fresh, self._leaves(points))
+        self.fresh = []
+        self.last = time.perf_counter()
+        self.cost = self.last - began
+
+    def _settle(self) -> None:
+        """Wait for the commit under way."""
+        if self.saving is not None:
+            (n, future), self.saving = self.saving, None
+            self._guard(future.result)
+            self.committed = n
+
+    def _base(self) -> int:
+        """The first row of the file that comes next."""
+        rows = self.store.layout.rows
+        return self.saved // rows * rows
+
+    def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
+        """Rows up to `saved`, then the checkpoint: each durable before the next."""
+        if saved > self.saved:
+            in_file = self.store.layout.rows
+            base, stop = self._base(), min(-(-saved // in_file) * in_file, self.store.layout.saved)
+            rows = self._rows(fresh, saved - self.saved)
+
+            def write(name: str) -> None:
+                self._write(name, rows[name], base, stop)
+                sync(self.store.path / name)
+
+            in_parallel(write, self.names, self.store.writers)
+            self.saved = saved
+            self.tail = {name: x[:, self._base() - base : saved - base].copy() for name, x in rows.items()}
+        header = {
+            "format": FORMAT,
+            "step": n,
+            "rows": saved,
+            "backend": self.output.program.backend,
+            "arithmetic": arithmetic(),
+            "leaves": [[name, list(x.shape), str(x.dtype)] for name, x in leaves.items()],
+        }
+        save_checkpoint(self.checkpoint, header, list(leaves.values()))
+
+    def _rows(self, fresh: list, new: int) -> dict[str, np.ndarray]:
+        """All rows from the file that comes next on, `new` ones of them fresh, with their diagnostics."""
+        rows = {name: np.concatenate([named[name] for named, _ in fresh], 1)[:, :new] for name in fresh[0][0]}
+        if self.diagnostics is not None:
+            states = np.concatenate([states for _, states in fresh], 1)[:, :new]
+            rows |= self.diagnostics.of(self.saved, states)
+        return {name: np.concatenate([self.tail[name], x], 1) if self.tail else x for name, x in rows.items()}
+
+    def _guard(self, work: Callable[[], Any]) -> None:
+        """Do it; if the disk will not, say what is safe and how to go on."""
+        try:
+            work()
+        except OSError as error:
+            raise StoreError(
+                f"{self.store.path} cannot be written: {reason(error)}. It holds the run up to {self.reached()}. "
+                f"When that is put right, go on with: {self.store.how_to_go_on()}"
+            ) from error
+
+    # Arrays.
+
+    @property
+    def _members(self) -> slice:
+        """The members of the tile."""
+        first = self.tile * self.plan.tile
+        return slice(first, min(first + self.plan.tile, self.plan.members or 1))
+
+    def _lead(self, name: str) -> tuple[slice, ...]:
+        """Where this tile is in an array, along the axes before time."""
+        dims = self.store.layout.variables[name].dims
+        if "member" in dims:
+            return (*self.output.where, self._members)
+        if "tile" in dims:
+            return (*self.output.where, slice(self.tile, self.tile + 1))
+        return self.output.where
+
+    def _put(self, name: str, where: tuple, data: np.ndarray) -> None:
+        """Write (member, …) to a place in an array, which has no axis of members for a single trajectory."""
+        lead = self._lead(name)
+        data = data if len(lead) > len(self.output.where) else data[0]
+        self.store.arrays[name][(*lead, *where)] = data.reshape((*(1,) * len(self.output.where), *data.shape))
+
+    def _write(self, name: str, rows: np.ndarray, base: int, stop: int) -> None:
+        """Whole files from row `base` on, filled up, so that nothing need be read."""
+        shape = len(rows), stop - base - rows.shape[1], *rows.shape[2:]
+        rest = np.full(shape, self.store.layout.variables[name].fill_value, rows.dtype)
+        self._put(name, (slice(base, stop),), np.concatenate([rows, rest], 1))
+
+    def _write_once(self, name: str, value: np.ndarray) -> None:
+        """What has no axis of times."""
+        self._put(name, (...,), value)
+        sync(self.store.path / name)
+
+    def _read(self, name: str, first: int, last: int) -> np.ndarray:
+        lead = self._lead(name)
+        data = np.asarray(self.store.arrays[name][(*lead, slice(first, last))])
+        data = data.reshape(data.shape[len(self.output.where) :])
+        return data if len(lead) > len(self.output.where) else data[None]
+
+    def _leaves(self, points: Point) -> dict[str, np.ndarray]:
+        """The numbers of points by their names; those of a single trajectory have no axis of members."""
+        named = jax.tree_util.tree_leaves_with_path(points)
+        single = self.plan.members is None
+        return {jax.tree_util.keystr(k): np.asarray(x)[0] if single else np.asarray(x) for k, x in named}

@@ -1,0 +1,80 @@
+"""A run that was made in Python as the tables of an experiment file, so that a store can say how it is made."""
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import integrators, models
+from ..drivers import Brownian
+from ..integrators.base import Integrator
+from ..models.origin import origin
+from ..running import reducers
+from ..running.plan import Plan
+from .configuration import configuration, describe, digest
+
+_LARGEST = 4096  # numbers of a start that is written into the tables
+
+
+def as_tables(plan: Plan) -> dict[str, Any] | None:
+    """The tables that make the same run, if there are any: a model of ours, called with plain values."""
+    made = origin(plan.system)
+    integrator, reducer = _options(plan.integrator), _options(plan.reduce)
+    brownian = plan.system.n_noise == 0 or isinstance(plan.driver, Brownian)
+    if made is None or integrator is None or plan.custom or plan.params is not None or not brownian:
+        return None
+    if plan.members == 1 and plan.reduce is None:  # in a file, one member is a trajectory
+        return None
+    system, mu0 = getattr(models, made.name)(**made.arguments)
+    run: dict[str, Any] = {"t0": plan.t0, "t1": plan.t0 + plan.steps * plan.dt, "dt": plan.dt}
+    run |= {"save_every": plan.save_every, "group": plan.group, "members": plan.members or 1}
+    run |= {"integrator": integrator, "throw": plan.throw, "backend": plan.backend}
+    if isinstance(plan.driver, Brownian) and plan.system.n_noise:
+        run["key"] = (int(plan.driver.key.a) << 32) | int(plan.driver.key.b)
+        run |= {k: v for k in ("grid", "depth") if (v := getattr(plan.driver, k)) is not None}
+    if plan.reduce is not None:
+        if reducer is None:
+            return None
+        run["reduce"] = reducer
+    start = np.asarray(plan.mu0)
+    if not np.array_equal(start, np.asarray(mu0)):
+        if start.dtype.kind != "f" or start.size > _LARGEST:
+            return None
+        run["mu0"] = start.tolist()
+    again = replace(plan, system=system)
+    same = digest(configuration(again)) == digest(configuration(plan))
+    return {"model": {"name": made.name, **made.arguments}, "run": run} if same else None
+
+
+def _options(thing: Any) -> dict[str, Any] | None:
+    """The arguments that make an integrator or a reducer of ours again; None if they cannot be told."""
+    kind = type(thing)
+    ours = vars(integrators if isinstance(thing, Integrator) else reducers)
+    if ours.get(kind.__name__) is not kind:
+        return None
+    options: dict[str, Any] = {"name": kind.__name__}
+    for name in inspect.signature(kind).parameters:
+        holder = thing if hasattr(thing, name) else getattr(thing, "solve", None)
+        if not hasattr(holder, name):
+            return None
+        options[name] = _plain(getattr(holder, name))
+        if options[name] is None:
+            return None
+    return options if describe(made(options)) == describe(thing) else None
+
+
+def _plain(value: Any) -> Any:
+    """A value as numbers, words, lists and tables; None if it is more than that."""
+    if isinstance(value, Integrator):
+        return _options(value)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    return np.asarray(value).tolist() if np.asarray(value).dtype.kind in "fi" else None
+
+
+def made(options: dict[str, Any]) -> Any:
+    """The integrator or reducer that a table with its name and options describes."""
+    name = options["name"]
+    given = {k: made(v) if isinstance(v, dict) else v for k, v in options.items() if k != "name"}
+    return vars(integrators if hasattr(integrators, name) else reducers)[name](**given)

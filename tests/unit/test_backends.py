@@ -1,0 +1,193 @@
+"""Backends: they agree, they refuse with a reason, and hard steps are taken by the careful program alone."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint.running import loop
+from coadjoint.running.backends import native, xla
+from coadjoint.running.backends.increments import Source
+from coadjoint.running.plan import Plan
+
+
+@pytest.mark.parametrize(
+    "members, channels, grid", [(1, 1, None), (1, 3, 0.03), (1, 2, 0.01), (24, 2, None), (24, 2, 0.003)]
+)
+def test_native_increments_are_those_of_the_driver_bit_for_bit(members, channels, grid):
+    """So that it makes no difference to a path which program asks for it."""
+    window = cj.Brownian(2**40 + 5, grid=grid).window(channels, 0.03, 0, 1)
+    numbers = np.arange(7, 7 + members).reshape(-1, min(members, 8))
+    source = Source(window, numbers, tuple(range(channels)))
+    assert source.native is not None
+    block = jax.jit(jax.vmap(lambda m, b: window.block(m, b).S, (0, None)), static_argnums=())
+    for b in 0, 2**33:
+        drawn = source.draw(b, 32 * b + 7)
+        np.testing.assert_array_equal(
+            np.moveaxis(drawn, -1, 1).reshape(members, 32, channels), block(numbers.ravel(), b)
+        )
+
+
+CASES = {
+    "heavy top": lambda: (*cj.models.heavy_top(), 0.01),
+    "rigid body, nonlinear noise": lambda: (
+        cj.System(
+            cj.SO3(),
+            lambda m: 0.5 * m @ (m / jnp.array([1.0, 2.0, 3.0])) + 0.1 * m[0] ** 4,
+            [lambda m: 0.2 * m[0] * m[1]],
+        ),
+        jnp.array([0.5, -0.3, 0.8]),
+        0.01,
+    ),
+    "steps too large for the chord": lambda: (*cj.models.heavy_top(), 2.5),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_solve_and_ensemble_agree_across_backends(name):
+    """Path, states and Casimirs; where native code fails a step, the careful program takes it."""
+    system, mu0, dt = CASES[name]()
+    steps = 8 if dt > 1 else 40  # large steps are chaotic: round-off grows tenfold a step
+    run = {"t1": steps * dt, "dt": dt, "key": 3, "save_every": 4}
+    native = cj.solve(system, mu0, **run), cj.ensemble(system, mu0, members=70, **run)
+    run["backend"] = "xla"
+    xla = cj.solve(system, mu0, **run), cj.ensemble(system, mu0, members=70, **run)
+    for a, b in zip(native, xla, strict=True):
+        assert (a.stats.backend, b.stats.backend) == ("native", "xla")
+        assert b.stats.unsolved == 0 and a.stats.unsolved == 0
+        np.testing.assert_allclose(a.mu, b.mu, atol=1e-11 if dt > 1 else 1e-13)
+
+
+@pytest.mark.parametrize("slots", [1, 300, 512, 1000])
+def test_what_is_saved_in_pieces_of_a_chunk(slots, monkeypatch):
+    """Fewer, as many and more than a piece holds, of one trajectory and of members: the function of every state."""
+    system, mu0 = cj.models.rigid_body()
+    monkeypatch.setattr(Plan, "slots", slots)
+    save = lambda m: {"cube": m**3, "size": jnp.sum(m**2)}
+    run = {"t1": 7.0, "dt": 0.01, "key": 3}
+    for states, saved in (
+        (cj.solve(system, mu0, **run), cj.solve(system, mu0, save=save, **run)),
+        (cj.ensemble(system, mu0, members=9, **run), cj.ensemble(system, mu0, members=9, save=save, **run)),
+    ):
+        assert saved.stats.backend == "native"
+        np.testing.assert_allclose(saved.saved["cube"], states.mu**3, atol=1e-15)
+        np.testing.assert_allclose(saved.saved["size"], np.sum(states.mu**2, axis=-1), atol=1e-15)
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_no_bit_depends_on_the_cut_where_steps_are_hard(backend, monkeypatch):
+    """A hard step is taken by the careful program, wherever chunks end; of ensembles too."""
+    system, mu0 = cj.models.heavy_top(alpha=(0.1, 0.2, 0.3))
+    options = {"t1": 1.2 * 64, "dt": 1.2, "key": 0, "save_every": 2, "backend": backend}
+    whole, many = cj.solve(system, mu0, **options), cj.ensemble(system, mu0, members=3, **options)
+    assert whole.stats.backend == backend and whole.stats.most_iterations > 30
+    monkeypatch.setattr(loop, "_FIRST_CHUNK", 7)
+    monkeypatch.setattr(loop, "_LARGEST_CHUNK", 7)
+    cut = cj.solve(system, mu0, **options)
+    np.testing.assert_array_equal(cut.mu, whole.mu)
+    assert cut.stats.iterations == whole.stats.iterations
+    np.testing.assert_array_equal(cj.ensemble(system, mu0, members=3, **options).mu, many.mu)
+
+
+# Refusals.
+
+RUN = {"mu0": np.ones(3) / 3, "t1": 0.01, "dt": 0.01, "integrator": cj.HeunMK()}
+
+
+def test_a_refusal_says_why():
+    """In the statistics and in what is printed; and where native code was asked for, in an error."""
+    system, W0 = cj.models.sine_euler(3)
+    run = {"t1": 0.5, "dt": 0.5, "key": 0, "integrator": cj.HeunMK()}
+    sol = cj.solve(system, W0, **run)
+    why = "states of SU are complex, and native code has real numbers only."
+    assert (sol.stats.backend, sol.stats.reason) == ("xla", why) and f"xla: {why}" in repr(sol)
+    with pytest.raises(ValueError, match="backend='native' cannot take this run: states of SU are complex"):
+        cj.solve(system, W0, backend="native", **run)
+    with pytest.raises(ValueError, match="backend must be one of 'auto', 'native', 'xla', not 'gpu'"):
+        cj.solve(system, W0, backend="gpu", **run)
+    asked = cj.solve(system, W0, backend="xla", **run)
+    assert (asked.stats.backend, asked.stats.reason) == ("xla", "")
+
+
+def test_an_operation_without_a_rule_is_named():
+    system = cj.System(cj.SO3(), lambda m: jnp.sum(jnp.linalg.eigvalsh(jnp.diag(m))))
+    sol = cj.solve(system, **RUN)
+    assert sol.stats.backend == "xla" and "`eigh` has no native rule" in sol.stats.reason
+
+
+def test_a_program_that_is_too_long_is_refused(monkeypatch):
+    quartic = cj.System(cj.SO3(), lambda m: jnp.sum(m**4) + m[0])
+    with monkeypatch.context() as short:
+        short.setattr(native, "OPERATIONS", 50)
+        sol = cj.solve(quartic, **RUN)
+        assert sol.stats.backend == "xla" and "50 operations" in sol.stats.reason
+    quintic = cj.System(cj.SO3(), lambda m: jnp.sum(m**5) + m[0])
+    assert cj.solve(quintic, **RUN).stats.backend == "native"
+
+
+def test_whatever_goes_wrong_while_native_code_is_made_is_a_refusal(monkeypatch):
+    """Not only what is known not to work."""
+
+    def broken(*_):
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(sys.modules["coadjoint.native.lanes"], "_native_loop", broken)
+    system = cj.System(cj.SO3(), lambda m: jnp.sum(m**6) + m[1])
+    sol = cj.solve(system, **RUN)
+    assert sol.stats.backend == "xla" and "list index out of range" in sol.stats.reason
+    with pytest.raises(ValueError, match=r"cannot take this run: .*list index out of range"):
+        cj.solve(cj.System(cj.SO3(), lambda m: jnp.sum(m**6) + m[2]), backend="native", **RUN)
+
+
+@pytest.mark.parametrize(
+    "h",
+    [
+        lambda m: 0.5 * m @ m + jnp.sum(m[0:0]),
+        lambda m: jnp.sum(jnp.sort(m) * jnp.array([1.0, 2.0, 3.0])),
+    ],
+    ids=["an empty sum", "a sort"],
+)
+def test_what_used_to_end_in_an_error_is_native(h):
+    system = cj.System(cj.SO3(), h)
+    mu0, run = np.array([0.3, -0.2, 0.9]), {"t1": 0.1, "dt": 0.01}
+    sol = cj.solve(system, mu0, **run)
+    assert sol.stats.backend == "native"
+    np.testing.assert_allclose(sol.mu, cj.solve(system, mu0, backend="xla", **run).mu, atol=1e-14)
+
+
+def test_params_through_zero_and_one_are_the_same_code():
+    """Their numbers are inputs: another value compiles nothing, and NaN goes through a zero as it does in XLA."""
+    system = cj.System(
+        cj.SO3(), lambda m, p: 0.5 * p["a"] * m @ m + p["b"] * jnp.sqrt(m[0] - 2.0), params={"a": 0.5, "b": 0.5}
+    )
+    run = RUN | {"throw": False}
+    cj.solve(system, **run)
+    made = len(native._kernels)
+    for a, b in [(0.0, 0.5), (1.0, 0.0), (0.0, 0.0)]:
+        other = system.with_params({"a": a, "b": b})
+        one, two = cj.solve(other, **run), cj.solve(other, backend="xla", **run)
+        assert one.stats.backend == "native" and one.stats.unsolved == two.stats.unsolved == 1
+    assert len(native._kernels) == made
+
+
+def test_the_careful_program_is_not_made_for_easy_steps(monkeypatch):
+    """Fallbacks take long to compile: a run that needs none must not wait for them."""
+
+    def careful(*_):
+        raise AssertionError("the careful program was called")
+
+    monkeypatch.setattr(xla, "_careful", careful)
+    system, mu0 = cj.models.heavy_top()
+    assert cj.solve(system, mu0, t1=0.1, dt=0.01, key=0, backend="xla").stats.unsolved == 0
+
+
+def test_unknown_names_are_not_exported():
+    for name in cj.__all__:
+        assert getattr(cj, name) is not None
+    assert {"open", "run", "resume", "Info", "Increment", "Needs", "Driver", "Reducer", "Ensemble", "Stats"} <= set(
+        dir(cj)
+    )
+    assert not {"numerics", "native", "running", "store"} & set(dir(cj))

@@ -1,0 +1,43 @@
+"""The bounded cache."""
+
+import threading
+import time
+
+import pytest
+
+from coadjoint.numerics.caching import Bounded
+
+
+def test_what_was_asked_for_longest_ago_is_forgotten():
+    cache, made = Bounded(2), []
+    for key in "a", "b", "a", "c", "a", "b":
+        assert cache.get(key, lambda key=key: made.append(key) or key) == key
+    assert made == ["a", "b", "c", "b"] and len(cache) == 2
+    assert "a" in cache and "c" not in cache
+    cache.clear()
+    assert len(cache) == 0
+
+
+def test_each_value_is_made_once_by_many_threads_and_different_ones_side_by_side():
+    cache, made, both = Bounded(8), [], threading.Barrier(2, timeout=10)
+
+    def make(key):
+        both.wait()  # the two values are made at the same time, or this fails
+        time.sleep(0.02)
+        made.append(key)
+        return object()
+
+    got = {0: set(), 1: set()}
+    threads = [threading.Thread(target=lambda k=i % 2: got[k].add(cache.get(k, lambda: make(k)))) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == [0, 1] and len(got[0]) == len(got[1]) == 1
+
+
+def test_errors_are_raised_and_not_kept():
+    cache = Bounded(2)
+    with pytest.raises(ZeroDivisionError):
+        cache.get("a", lambda: 1 / 0)
+    assert cache.get("a", lambda: 3) == 3

@@ -1,0 +1,220 @@
+"""Every feature beside every other: a table of small runs in which all pairs occur.
+
+Each run ends in time, agrees with the other backend to round-off, is the same in memory and in a store, and has the
+same bits when it was stopped half-way and resumed.
+"""
+
+from itertools import combinations, product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from algebras import SO4
+from pairs import covering, pairs_of, within
+
+import coadjoint as cj
+from coadjoint.running import plan
+
+SECONDS = 240.0  # that one case may take, on a slow machine that compiles other things beside it
+STEPS, DT, MEMBERS = 12, 0.02, 5
+
+ALGEBRAS = {
+    "so(3)": cj.SO3(),
+    "se(3)": cj.SE3(),
+    "so(4)": cj.StructureConstants(SO4),
+    "so(3) × se(3)": cj.SO3() * cj.SE3(),
+    "so(3) ⋉ R³": cj.Semidirect(cj.SO3(), cj.SO3().bracket, dim=3),
+    "SU(3)": cj.SU(3),
+}
+METHODS = {
+    "gauss4": cj.RKMK("gauss4"),
+    "TMK15": cj.TMK15(),
+    "TMKLevy": cj.TMKLevy(),
+    "DiscreteGradient": cj.DiscreteGradient(),
+    "LieMidpoint": cj.LieMidpoint(),
+    "IsospectralMidpoint": cj.IsospectralMidpoint(),
+    "TMK": cj.TMK(),
+    "HeunMK": cj.HeunMK(),
+    "Strang": cj.Strang(),
+    "CommutatorFree": cj.CommutatorFree(4),
+    "ImplicitMidpoint": cj.ImplicitMidpoint(),
+    "Adaptive": cj.Adaptive(cj.HeunMK(), tol=0.05, halvings=2),
+}
+FEATURES = {
+    "algebra": tuple(ALGEBRAS),
+    "run": ("solve", "ensemble", "ensemble, many tiles"),
+    "sink": ("memory", "store", "resume"),
+    "save": (False, True),
+    "reduce": (False, True),
+    "group": (False, True),
+    "params by member": (False, True),
+    "driver": ("Brownian", "Increments", "none"),
+    "method": tuple(METHODS),
+}
+
+
+def allowed(case):
+    """What the library takes."""
+    alone = case["run"] == "solve"
+    if alone and (case["params by member"] or case["reduce"]):
+        return False
+    if case["method"] == "CommutatorFree" and case["driver"] != "none":
+        return False
+    if case["method"] == "IsospectralMidpoint" and case["algebra"] in ("so(4)", "so(3) ⋉ R³"):  # no Cayley transform
+        return False
+    if case["method"] == "Adaptive" and case["driver"] == "Increments":
+        return False
+    return not (case["group"] and case["method"] == "ImplicitMidpoint")
+
+
+def table():
+    """The cases of `make test`, then the rest of them.
+
+    The first have all pairs of features but for the method, and every method; the others all pairs. What is dear to
+    compile is taken on so(3) there, as far as it goes.
+    """
+    rest = {k: v for k, v in FEATURES.items() if k != "method"}
+
+    def fits(case):
+        return [m for m in METHODS if allowed(case | {"method": m})]
+
+    fast, left = [], list(METHODS)
+    for case in sorted(covering(rest, fits), key=lambda case: case["algebra"] != "so(3)"):
+        method = next((m for m in left if m in fits(case)), "HeunMK")
+        left = [m for m in left if m != method]
+        fast.append(case | {"method": method})
+    return fast, covering(FEATURES, allowed, fast)[len(fast) :]
+
+
+FAST, SLOW = table()
+
+
+def name(case):
+    flags = [k for k in ("save", "reduce", "group", "params by member") if case[k]]
+    return "; ".join([case[k] for k in ("algebra", "method", "run", "sink", "driver")] + flags)
+
+
+def test_all_pairs_occur():
+    """Each pair that some allowed case has; and each value, even of what is in `make test` alone."""
+    found = {pair for case in FAST + SLOW for pair in pairs_of(case)}
+    assert all(allowed(case) for case in FAST + SLOW)
+    for (f, a), (g, b) in combinations(FEATURES.items(), 2):
+        others = {k: v for k, v in FEATURES.items() if k not in (f, g)}
+        for x, y in product(a, b):
+            rest = (dict(zip(others, v, strict=True)) for v in product(*others.values()))
+            possible = any(allowed({f: x, g: y, **r}) for r in rest)
+            assert (((f, x), (g, y)) in found) == possible, (f, x, g, y)
+    for feature, values in FEATURES.items():
+        assert {case[feature] for case in FAST} == set(values)
+
+
+# --------------------------------------------------------------------------------------------- one case
+
+
+def noises(case):
+    """How many: TMK15 takes more than one only along Brownian paths."""
+    if case["driver"] == "none":
+        return 0
+    return 1 if case["method"] == "TMK15" and case["driver"] == "Increments" else 2
+
+
+def system(case):
+    """A quadratic energy, with a factor in `params`, and SALT noise."""
+    algebra = ALGEBRAS[case["algebra"]]
+    weights = np.linspace(0.5, 1.5, algebra.dim)
+    beta = 0.3 * np.random.default_rng(1).standard_normal((noises(case), algebra.dim))
+
+    def energy(mu, k):
+        return 0.5 * k * jnp.sum(weights * algebra.coordinates(mu) ** 2)
+
+    return cj.System(algebra, energy, [cj.salt(algebra.element(jnp.asarray(b))) for b in beta], params=1.0)
+
+
+def saved(mu):
+    return {"first": jnp.abs(mu).reshape(-1)[0], "squares": jnp.abs(mu) ** 2}
+
+
+def run(case, backend, steps, out=None, resume=False):
+    """One run of a case; its path begins alike whatever the number of steps."""
+    algebra, M = ALGEBRAS[case["algebra"]], noises(case)
+    rng = np.random.default_rng(2)
+    states = np.stack([algebra.element(jnp.asarray(c)) for c in rng.standard_normal((MEMBERS, algebra.dim))])
+    path = np.sqrt(DT) * rng.standard_normal((STEPS, M, M + 2))
+    Z, areas = 0.3 * DT * path[..., 1], 0.3 * np.sqrt(DT) * (path[..., 2:] - path[..., 2:].swapaxes(1, 2))
+    driver = {
+        "none": None,
+        "Brownian": cj.Brownian(3),
+        "Increments": cj.Increments(path[:steps, :, 0], Z=Z[:steps], areas=areas[:steps]),
+    }[case["driver"]]
+    options = {
+        "t1": steps * DT,
+        "dt": DT,
+        "save_every": 2,
+        "driver": driver,
+        "integrator": METHODS[case["method"]],
+        "group": case["group"],
+        "save": saved if case["save"] else None,
+        "out": out,
+        "resume": resume,
+        **backend,
+    }
+    if case["run"] == "solve":
+        return cj.solve(system(case), states[0], **options)
+    return cj.ensemble(
+        system(case),
+        states,
+        members=MEMBERS,
+        params=np.linspace(0.5, 1.5, MEMBERS) if case["params by member"] else None,
+        reduce=cj.Mean() if case["reduce"] else None,
+        **options,
+    )
+
+
+def results(case, done):
+    """All that came out, as arrays."""
+    if case["reduce"]:
+        return jax.tree.map(np.asarray, done.reduced)
+    values = done.saved if case["save"] else done.mu
+    return jax.tree.map(np.asarray, (values, done.g if case["group"] else None))
+
+
+def same(a, b, tol=0.0):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.shape == y.shape and np.all(np.isfinite(x))
+        np.testing.assert_allclose(x, y, rtol=0, atol=tol)
+
+
+LONG = ("gauss4", "LieMidpoint", "Strang", "CommutatorFree")  # with these algebras, too many operations
+
+
+def is_native(case):
+    """Whether native code must be taken; elsewhere it may be refused."""
+    if case["algebra"] == "SU(3)" or case["method"] == "Adaptive":
+        return False
+    return not (case["algebra"] in ("so(4)", "so(3) ⋉ R³") and case["method"] in LONG)
+
+
+def check(case, folder, monkeypatch):
+    if case["run"] == "ensemble, many tiles":
+        monkeypatch.setattr(plan, "LARGEST_TILE", 2)
+    auto = {"backend": "auto"}
+    whole = run(case, auto, STEPS)
+    assert whole.stats.backend == "native" or not is_native(case), whole.stats
+    expected = results(case, whole)
+    if case["sink"] != "memory":
+        stored = run(case, auto, STEPS, folder / "whole.zarr")
+        same(results(case, stored), expected, 1e-12)  # a store may compute more beside the run, in other programs
+    if case["sink"] == "resume":
+        run(case, auto, STEPS // 2, folder / "half.zarr")
+        same(results(case, run(case, auto, STEPS, folder / "half.zarr", resume=True)), results(case, stored))
+    if whole.stats.backend == "native":
+        other = run(case, {"backend": "xla"}, STEPS)
+        assert other.stats.backend == "xla"
+        same(results(case, other), expected, 1e-10)
+
+
+@pytest.mark.parametrize("case", FAST + [pytest.param(c, marks=pytest.mark.slow) for c in SLOW], ids=name)
+def test_combination(case, tmp_path, monkeypatch):
+    """It ends, backends agree, memory and store agree, and resuming changes no bit."""
+    within(SECONDS, lambda: check(case, tmp_path, monkeypatch), name(case))

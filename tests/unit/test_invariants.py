@@ -1,0 +1,141 @@
+"""Casimirs beyond quadratic ones, how many of them are known, and the error of the orbit itself."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint.algebras.casimirs import knows_all_casimirs
+
+
+def constants(basis):
+    """Structure constants of matrices under the commutator."""
+    B = np.array(basis, float)
+    brackets = np.einsum("aij,bjk->abik", B, B) - np.einsum("bij,ajk->abik", B, B)
+    C = np.linalg.lstsq(B.reshape(len(B), -1).T, brackets.reshape(len(B) ** 2, -1).T, rcond=None)[0].T
+    return np.round(C.reshape((len(B),) * 3), 12)
+
+
+def unit(n, *entries):
+    m = np.zeros((n, n))
+    for i, j, x in entries:
+        m[i, j] = x
+    return m
+
+
+def so(n):
+    return constants([unit(n, (i, j, 1), (j, i, -1)) for i, j in itertools.combinations(range(n), 2)])
+
+
+def sl(n):
+    off = [unit(n, (i, j, 1)) for i in range(n) for j in range(n) if i != j]
+    return constants(off + [unit(n, (i, i, 1), (i + 1, i + 1, -1)) for i in range(n - 1)])
+
+
+def galilei():
+    turns = [unit(5, (i, j, -1), (j, i, 1)) for i, j in ((1, 2), (2, 0), (0, 1))]
+    return constants(turns + [unit(5, (i, k, 1)) for k in (3, 4) for i in range(3)] + [unit(5, (3, 4, 1))])
+
+
+def bianchi_v():
+    C = np.zeros((3, 3, 3))
+    for i in (1, 2):
+        C[0, i, i], C[i, 0, i] = 1.0, -1.0
+    return C
+
+
+FOUND = {"Bianchi V": (bianchi_v, 1), "so(4)": (lambda: so(4), 2), "sl(3)": (lambda: sl(3), 2)}
+FOUND |= {"so(5)": (lambda: so(5), 2), "Galilei": (galilei, 2)}
+SLOW = {"sl(4)": (lambda: sl(4), 3), "so(6)": (lambda: so(6), 3)}
+
+
+@pytest.mark.parametrize("name", [*FOUND, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+def test_casimirs_are_found(name):
+    """As many as there are, constant along flows, and seen where a state leaves its orbit."""
+    make, count = (FOUND | SLOW)[name]
+    algebra = cj.StructureConstants(make())
+    assert algebra.known_casimirs == algebra.index == len(algebra.casimir_names) == count
+    assert algebra.casimir_words == f"{count} of {count} Casimir{'s' if count > 1 else ''} known"
+    rng = np.random.default_rng(0)
+    mu, sigma, away = rng.standard_normal((3, algebra.dim))
+    G = np.asarray(jnp.stack([jnp.asarray(row) for row in _jacobian(algebra, mu)]))
+    assert np.linalg.matrix_rank(G, rtol=1e-9) == count
+    np.testing.assert_allclose(G @ np.asarray(algebra.poisson(mu)), 0.0, atol=1e-11 * np.abs(G).max())
+    moved = algebra.flow(0.5 * sigma, mu)
+    assert algebra.orbit_error(moved, mu) < 1e-12 < 1e-8 < algebra.orbit_error(mu + 1e-6 * away, mu)
+
+
+def _jacobian(algebra, mu):
+    import jax
+
+    return np.asarray(jax.jacrev(algebra.casimirs)(jnp.asarray(mu)))
+
+
+def test_what_steps_are_brought_back_to_is_as_before():
+    """Quadratic Casimirs fix the orbits of so(4), not those of so(5), which go on in double-double."""
+    assert knows_all_casimirs(cj.StructureConstants(so(4)))
+    algebra = cj.StructureConstants(so(5))
+    assert not knows_all_casimirs(algebra)
+    assert algebra.anchor(jnp.ones(10)).shape == (10,)
+
+
+def test_unknown_casimirs_are_reported_by_the_orbit():
+    """so(7) has Casimirs of degree 2, 4 and 6: the first is known, and the orbit speaks for the others."""
+    algebra = cj.StructureConstants(so(7))
+    assert (algebra.known_casimirs, algebra.index) == (1, 3)
+    mu = np.linspace(-1.0, 1.0, 21)
+    system = cj.System(algebra, lambda m: 0.5 * m @ (m / jnp.arange(1.0, 22.0)))
+    assert "1 of 3 Casimirs known" in repr(system)
+    sol = cj.solve(system, mu, t1=0.2, dt=0.1)
+    assert "1 of 3 Casimirs known, orbit within" in repr(sol)
+    assert sol.orbit_error().shape == (3,) and sol.orbit_error().max() < 1e-14
+    # A state of the same length on another orbit: the quadratic Casimir does not see it.
+    other = mu[::-1] * np.where(np.arange(21) % 2, 1.0, -1.0)
+    assert abs(algebra.casimirs(other)[0] - algebra.casimirs(mu)[0]) < 1e-12
+    assert algebra.orbit_error(jnp.asarray(other), jnp.asarray(mu)) > 1e-3
+
+
+# ---------------------------------------------------------------------------------------------- matrices
+
+
+def test_errors_of_matrices_do_not_flatter():
+    """At n = 33 an eigenvalue wrong by 1e-9 is seen as that, by traces of a few powers and by the spectrum."""
+    algebra = cj.SU(33)
+    assert algebra.casimir_names == tuple(f"Tr H^{k}" for k in range(2, 6))
+    lam = np.linspace(-1.0, 1.0, 33)
+    for size in (1.0, 1e-20, 1e20):
+        mu = jnp.asarray(np.diag(1j * size * lam))
+        moved = jnp.asarray(np.diag(1j * size * (lam + 1e-9 * np.cos(np.arange(33.0)))))
+        assert 5e-10 < algebra.orbit_error(moved, mu) < 2e-9
+        errors = abs(algebra.casimirs(moved) - algebra.casimirs(mu)) / algebra.casimir_scales(mu)
+        assert np.all(np.isfinite(errors)) and errors.max() > 1e-11
+    zero = jnp.zeros((33, 33), complex)
+    assert algebra.orbit_error(zero, zero) == 0.0
+
+
+def test_orbit_error_of_a_fluid():
+    system, W0 = cj.models.sine_euler(n=9)
+    sol = cj.solve(system, W0, t1=0.2, dt=0.1, key=0)
+    lam = np.linalg.eigvalsh(-1j * sol.mu)
+    expected = np.abs(lam - lam[0]).max(axis=1) / np.abs(lam[0]).max()
+    np.testing.assert_allclose(sol.orbit_error(), expected, atol=1e-15)
+    assert "orbit within" in repr(sol)
+    ens = cj.ensemble(system, W0, members=2, t1=0.2, dt=0.1, key=0)
+    assert ens.orbit_error().shape == (2, 3)
+
+
+def test_orbit_error_of_a_product():
+    algebra = cj.SO3() ** 3 * cj.SE3()
+    mu = jnp.asarray(np.random.default_rng(1).standard_normal(15))
+    one = mu.at[4].multiply(1.0 + 1e-6)
+    errors = abs(algebra.casimirs(one) - algebra.casimirs(mu)) / algebra.casimir_scales(mu)
+    np.testing.assert_allclose(algebra.orbit_error(one, mu), errors.max(), rtol=1e-12)
+    assert algebra.known_casimirs == algebra.index == 5
+
+
+def test_repr_is_short():
+    system, mu0 = cj.models.spin_chain(64)
+    text = repr(cj.solve(system, mu0, t1=0.1, dt=0.1, key=0))
+    assert len(text) < 700 and "60 more within" in text

@@ -59,6 +59,8 @@ def measured() -> dict[str, float]:
     many = least(lambda: cj.ensemble(top, mu0, members=1024, t1=10.0, dt=0.01, key=1, save_every=100), 5)
     out["one tile of 1024 [ns a member-step]"] = round(1e9 * many / 1.024e6, 1)
 
+    out |= beside_c(top, mu0)
+
     def hundred_tiles(steps: int) -> float:
         run = {"members": 102_400, "t1": 0.01 * steps, "dt": 0.01, "key": 1, "save_every": steps}
         return least(lambda: cj.ensemble(top, mu0, **run), 3)
@@ -72,6 +74,30 @@ def measured() -> dict[str, float]:
         took = least(lambda run=run: cj.ensemble(free, [0.0, 0.0, 1.0], **run), 5)
         out[f"isotropic noise, dt = {dt} [ns a member-step]"] = round(1e9 * took / 1.024e6, 1)
     return out
+
+
+def beside_c(top, mu0) -> dict[str, float]:
+    """The least times of hand-written C and of the library in turns, and their ratios."""
+    import numpy as np
+    from contenders import C
+
+    import coadjoint as cj
+
+    c, start, steps, members = C(), np.asarray(mu0), 100_000, 1024
+    path = np.random.default_rng(0).standard_normal(steps) * 0.1
+    work = {
+        "C, one": lambda: c.one(start, path, 0.01),
+        "library, one": lambda: cj.solve(top, mu0, t1=0.01 * steps, dt=0.01, key=1, save_every=steps),
+        "C, many": lambda: c.many(start, members, 500, 0.01),
+        "library, many": lambda: cj.ensemble(top, mu0, members=members, t1=5.0, dt=0.01, key=1, save_every=500),
+    }
+    times = {name: min(least(run, 1) for _ in range(5)) for name, run in work.items()}
+    return {
+        "C, one trajectory [ns a step]": round(1e9 * times["C, one"] / steps, 1),
+        "C, ensemble [ns a member-step]": round(1e9 * times["C, many"] / (500 * members), 1),
+        "one trajectory / C": round(times["library, one"] / times["C, one"], 2),
+        "ensemble / C": round(times["library, many"] / times["C, many"], 2),
+    }
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Un
 from .noises import salt as salt
 from .numerics import checks
 from .numerics.functions import Constant, Function, intern
+from .numerics.text import as_html
 
 _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
@@ -66,6 +67,9 @@ class System(eqx.Module):
         self.grad_h = None if gradient is None else self._trace_gradient(gradient)
         noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
         self.noises = tuple(self._make_noise(n) for n in noises)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def __repr__(self) -> str:
         """One line."""

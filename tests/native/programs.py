@@ -179,28 +179,28 @@ def gradient(seed: int):
     return jax.grad(lambda x: jnp.sum(jnp.sin(fn(x))))
 
 
-def reference(fn, x, seed):
+def reference(fn, x, seed, samples=SAMPLES):
     """fn of each row by JAX: values, how far they may be off, where it is certain whether they are NaN, and which rows
     had huge numbers on the way."""
-    rows = np.concatenate([x] * (SAMPLES + 1))
+    rows = np.concatenate([x] * (samples + 1))
     closed = jax.make_jaxpr(jax.vmap(fn))(rows)
-    noise = Noise(len(x), seed)
+    noise = Noise(len(x), seed, samples)
     with np.errstate(all="ignore"):
         run = jax.jit(lambda rows: (_evaluated(closed, [rows], noise)[0], noise.any_huge()), compiler_options=_FAST)
         out, huge = (np.asarray(y) for y in run(rows))
-        out = out.reshape(SAMPLES + 1, len(x), -1)
+        out = out.reshape(samples + 1, len(x), -1)
         spread = np.where(np.all(out[1:] == out[0], axis=0), 0.0, np.max(np.abs(out[1:] - out[0]), axis=0))
     certain = np.all(np.isnan(out) == np.isnan(out[0]), axis=0)
     bound = 4.0 * spread + 16 * 2.0**-53 * np.abs(out[0])
-    return out[0], bound, certain, huge.reshape(SAMPLES + 1, len(x)).any(axis=0)
+    return out[0], bound, certain, huge.reshape(samples + 1, len(x)).any(axis=0)
 
 
 class Noise:
     """Puts floating-point numbers off by some units in the last place, except those of the first rows."""
 
-    def __init__(self, count, seed):
+    def __init__(self, count, seed, samples):
         self.rng = np.random.default_rng(seed)
-        self.amount = np.repeat([0.0] + [NOISE] * SAMPLES, count)
+        self.amount = np.repeat([0.0] + [NOISE] * samples, count)
         self.huge = []
 
     def __call__(self, y):

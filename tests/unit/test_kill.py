@@ -20,6 +20,8 @@ from coadjoint.store import creating, durable, layout, sink
 # Commits as often as can be, so that a kill falls into one now and then; small files, so that there are many.
 sink._SECONDS, sink._SHARE, layout._LONGEST_FILE = 0.0, 0, 64
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 128
+commit = sink.StoreSink.commit  # and each to its end, so that there are as many on a fast machine as on a slow one
+sink.StoreSink.commit = lambda self: (commit(self), self._settle())
 what, path, at = sys.argv[1], sys.argv[2], sys.argv[3]
 
 if at == "write":  # stands still in the middle of a file, for the one who kills it

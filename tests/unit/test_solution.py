@@ -259,3 +259,14 @@ def test_an_implicit_step_cut_short_is_counted_and_keeps_the_casimirs():
 def test_a_traced_run_is_the_same_run(sol):
     final = jax.jit(lambda mu0: cj.solve(SYSTEM, mu0, t1=1.0, dt=0.01, key=3, integrator=EM).mu)(MU0)
     np.testing.assert_allclose(final, sol.mu, atol=1e-14)
+
+
+def test_what_a_notebook_shows(tmp_path):
+    """System, Solution, Ensemble and Stored: the same lines as in a terminal."""
+    run = {"t1": 0.1, "dt": 0.01, "key": 0, "integrator": EM}
+    stored = cj.solve(SYSTEM, MU0, out=tmp_path / "run.zarr", **run)
+    for shown in SYSTEM, cj.solve(SYSTEM, MU0, **run), cj.ensemble(SYSTEM, MU0, members=2, **run), stored:
+        page = shown._repr_html_()
+        assert page.startswith("<pre><b>") and page.count("<b>") == page.count("</b>")
+        assert len(page.splitlines()) == len(repr(shown).splitlines())
+    assert "<b>solver    </b>" in stored._repr_html_() and "native code" in stored._repr_html_()

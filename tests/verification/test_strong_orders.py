@@ -252,7 +252,7 @@ def mean_turn(system, integrator, dt, blocks):
 @eqx.filter_jit
 def _turns(system, integrator, window, dt, b):
     def one(dS):
-        sigma, _ = integrator.sigma(system, jnp.zeros(3), jnp.zeros(()), dt, dS)
+        sigma = integrator.sigma(system, jnp.zeros(3), jnp.zeros(()), dt, dS)[0]
         return (1.0 + 2.0 * jnp.cos(jnp.sqrt(sigma @ sigma))) / 3.0, jnp.sum(dS.S**2), 0.5 * jnp.sum(dS.areas**2)
 
     return jnp.stack(jax.vmap(one)(window.block(jnp.asarray(0), b)))

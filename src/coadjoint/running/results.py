@@ -13,6 +13,7 @@ from ..integrators.base import Integrator
 from ..numerics import checks
 from ..numerics.functions import Constant
 from ..numerics.quaternions import quaternions
+from ..numerics.text import as_html
 from ..systems import System
 from .members import energy_of_members
 from .naming import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
@@ -245,6 +246,9 @@ class Saved(eqx.Module):
                 lines.append(f"  casimirs  {self._kept()}")
             lines.append(f"  solver    {self.stats!r}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 class _OrbitError(eqx.Module):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import zarr
 
+from ..numerics.text import as_html
 from ..running.points import Totals
 from ..running.results import Stats
 from .configuration import flat
@@ -155,6 +156,9 @@ class Stored:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.load(), name)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def __repr__(self) -> str:
         """Where it is, and how it went."""

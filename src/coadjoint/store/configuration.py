@@ -17,7 +17,6 @@ from ..running.plan import Plan
 from ..systems import Noise, Salt, System
 
 _LARGEST_SHOWN = 64  # numbers of an array that are written out; of a larger one, its hash
-_HOW = ("in_lanes", "fast")  # fields that say how a method is computed, and not which one it is
 
 
 def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
@@ -54,8 +53,7 @@ def describe(x: Any) -> Any:
     if isinstance(x, Function):
         return f"sha256:{x.fingerprint}"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        names = [f.name for f in dataclasses.fields(x) if not (_is_ours(type(x)) and f.name in _HOW)]
-        fields = {name.lstrip("_"): describe(getattr(x, name)) for name in names}
+        fields = {f.name.lstrip("_"): describe(getattr(x, f.name)) for f in dataclasses.fields(x)}
         return {"type": _type_name(x), **fields, **_code(x)}
     if isinstance(x, tuple) and hasattr(x, "_asdict"):
         return describe(x._asdict())  # type: ignore[attr-defined]

@@ -315,10 +315,10 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(host))[0])
             raise ValueError(f"{name} must be finite: entry {where} is {host[where]}.")
         for one in host.reshape((-1, *algebra.shape)):
-            wrong = algebra.state_error(one)
+            wrong = type(algebra).state_error(algebra, one)  # a bound method of equinox's costs a short run its time
             if wrong is not None:
                 raise ValueError(f"{name} is not a state of {type(algebra).__name__}: {wrong}")
-    states = jnp.asarray(array, algebra.dtype)
+    states: Array = mu if isinstance(mu, jax.Array) and mu.dtype == algebra.dtype else jnp.asarray(array, algebra.dtype)
     if type(algebra).element is LieAlgebra.element:
         return states
 

@@ -77,8 +77,11 @@ def commutator(u: Float[Array, "*n M"], v: Float[Array, "..."]) -> Float[Array, 
     return u[..., :, None, None] * v[..., None, :, :] - v[..., :, :, None] * u[..., None, None, :]
 
 
-class Window(eqx.Module):
-    """A stretch of the path, ready for compiled code: gives the increments of block b, steps 32 b … 32 b + 31."""
+class Window(abc.ABC):
+    """A stretch of the path, ready for compiled code: gives the increments of block b, steps 32 b … 32 b + 31.
+
+    A PyTree. Those here are dataclasses, not Modules of equinox, which take longer to make: a short run would feel it.
+    """
 
     @abc.abstractmethod
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:

@@ -1,5 +1,7 @@
 """Brownian motion from a key: increments, summed or bridged, and their iterated integrals."""
 
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -126,11 +128,14 @@ def mean_third(x: Float[Array, "*n M"], h: Float[Array, ""] | float) -> Float[Ar
     return (h / 12.0) * (one[:, :, None] * last - 2.0 * one[:, None, :] * middle + one * first)
 
 
+@lru_cache(256)
 def _tail(p: int) -> float:
     """Σ_{r>p} 1/r²."""
     return float(np.pi**2 / 6 - np.sum(1.0 / np.arange(1, p + 1) ** 2.0))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class BrownianWindow(Window):
     """Increments of Brownian motion: base normals, summed (m, unless None) or bridged (level), and their integrals.
 
@@ -146,11 +151,11 @@ class BrownianWindow(Window):
 
     key: random.Key
     h: Float[Array, ""]
-    n_noise: int = eqx.field(static=True)
+    n_noise: int = field(metadata={"static": True})
     m: Int[Array, ""] | None
-    level: int = eqx.field(static=True)
-    needs: Needs = eqx.field(static=True)
-    below: int = eqx.field(static=True)
+    level: int = field(metadata={"static": True})
+    needs: Needs = field(metadata={"static": True})
+    below: int = field(metadata={"static": True})
     modes: Int[Array, ""]
     tail: Float[Array, ""]  # Σ_{r>p} 1/r²
 

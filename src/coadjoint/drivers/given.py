@@ -1,5 +1,6 @@
 """Paths that are given: increments of one path, or sampled paths that runs share."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -117,12 +118,14 @@ class Increments(Driver):
         return GivenWindow(rows, jnp.asarray(first), bool(own))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class GivenWindow(Window):
     """Rows of a given path, with leading axes (blocks, block), or (members, blocks, block)."""
 
     rows: Increment
     first: Int[Array, ""]
-    by_member: bool = eqx.field(static=True)
+    by_member: bool = field(metadata={"static": True})
 
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b: the same path for every member, or its own (that of the last for padding)."""
@@ -154,6 +157,8 @@ class SampledPaths(Driver):
         return SampledWindow(rows)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class SampledWindow(Window):
     """Rows of sampled paths."""
 

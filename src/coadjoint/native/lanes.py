@@ -40,16 +40,13 @@ def pattern(x: Any) -> Hashable:
     fixed = values.ravel().tolist()
     if values.dtype.kind == "f":
         fixed = [v if v in (0.0, 1.0) else None for v in fixed]
-    return values.shape, str(values.dtype), tuple(fixed)
+    return values.shape, values.dtype, tuple(fixed)
 
 
 def free(x: Any) -> Hashable:
     """Of shared numbers that may become any others: all are inputs, and nothing is made for their values."""
-    return (
-        np.shape(x),
-        str(np.dtype(x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype)),
-        (None,) * int(np.size(x)),
-    )
+    array = x if hasattr(x, "dtype") else np.asarray(x)
+    return array.shape, np.dtype(array.dtype), (None,) * array.size
 
 
 def native_loop(

@@ -14,6 +14,7 @@ of the path) has the other channels and levels to itself.
 Reference: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC'11.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -171,4 +172,9 @@ def as_key(key: Any) -> Key:
         raise TypeError(f"key must be a whole number or a JAX key, not {key!r}.") from None
     if number >= 2**64:
         raise ValueError(f"key must be below 2^64, not {number}.")
+    return _key_of(number)
+
+
+@lru_cache(256)  # making JAX's arrays costs a short run its time
+def _key_of(number: int) -> Key:
     return Key(*jax.device_put((np.uint32(number >> 32), np.uint32(number & 0xFFFFFFFF))))

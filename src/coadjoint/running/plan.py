@@ -101,7 +101,7 @@ class Plan:
         """Shapes and types of what the path does in one step."""
         window = self.first_window
         leaves, treedef = jax.tree.flatten(window)
-        key = treedef, tuple((np.shape(x), str(x.dtype)) for x in leaves)
+        key = treedef, tuple((np.shape(x), x.dtype) for x in leaves)
         zero = jax.ShapeDtypeStruct((), jnp.int64)
         block = _increments.get(key, lambda: jax.eval_shape(lambda w, z: w.block(z, z), window, zero))
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), block)

@@ -1,9 +1,10 @@
 """The words of a run: the point where it stands, what is saved of a point, and one step from point to point."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..drivers import Increment
@@ -23,10 +24,10 @@ class Totals(NamedTuple):
     substeps: Int[Array, ""]  # that the steps were made of
 
     @staticmethod
-    def zero() -> "Totals":
-        """Before the first step."""
-        z = jnp.zeros((), int)
-        return Totals(z, z, jnp.zeros(()), z, z - 1, z)
+    def zero(members: tuple[int, ...] = ()) -> "Totals":
+        """Before the first step: of one trajectory, or of each of some members."""
+        z: Any = np.zeros(members, np.int64)
+        return Totals(z, z, z.astype(float), z, z - 1, z)
 
     def add(self, n: Int[Array, ""], info: Info) -> "Totals":
         """With one more step."""

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...drivers import BLOCK, Increment, Window
-from ...native.lanes import NativeLoop, native_loop
+from ...native.lanes import NativeLoop, free, native_loop
 from ...numerics.caching import Bounded
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
@@ -57,7 +57,7 @@ class Source:
 def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
     """Native code for pairs of steps; None if the driver has none."""
     leaves, treedef = jax.tree.flatten(window)
-    key = treedef, tuple((np.shape(x), str(x.dtype)) for x in leaves), columns, width, side
+    key = treedef, tuple((np.shape(x), x.dtype) for x in leaves), columns, width, side
     return _loops.get(key, lambda: _make(window, columns, width, side))
 
 
@@ -69,7 +69,7 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Na
         pair = jax.tree.unflatten(treedef, shared).pair(member, n * side + lane)
         return None, jnp.stack(_columns(pair, 2, columns), axis=1), jnp.ones((), bool)
 
-    shared = [(x.shape, str(x.dtype), (None,) * x.size) for x in leaves]
+    shared = [free(x) for x in leaves]
     integer = jax.ShapeDtypeStruct((), jnp.int64)
     try:
         return native_loop(step, shared, [integer, integer], None, None, width)

@@ -132,7 +132,7 @@ def kernel_for(plan: Plan, thorough: bool = False) -> Kernel | Refusal:
     marked = zip(leaves, is_param, by_member, strict=True)
     patterns = tuple(free(x) if p else pattern(x) for x, p, m in marked if not m)
     width = 1 if plan.members is None else min(WIDTH, plan.tile)
-    shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves((plan.point, plan.increment)))
+    shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.point, plan.increment)))
     key = plan.structure, jax.tree.structure(plan.increment), patterns, shapes, by_member, width, thorough
 
     def make() -> Kernel | Refusal:
@@ -182,7 +182,7 @@ def _make(plan: Plan, patterns: tuple, by_member: tuple[bool, ...], width: int, 
         new, valid = try_step(eqx.combine(numbers, rest), fast, t0, dt, n, dS, point)
         return new, record(plan.integrator, None, new), valid
 
-    scalar = (), "float64", (None,)
+    scalar = free(0.0)
     point = plan.point
     native = native_loop(step, [*patterns, scalar, scalar], own, point, plan.increment, width, OPERATIONS, thorough)
     words = jax.tree.leaves(point)

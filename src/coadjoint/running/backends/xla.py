@@ -10,6 +10,7 @@ come out valid is not taken: its member waits before it until the careful progra
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -25,18 +26,20 @@ from ...systems import System
 from ..exclusive import alone, uses_lapack
 from ..members import with_params
 from ..plan import Plan, Tile
-from ..points import Clock, Point, Record, one_step, record, start, try_step
+from ..points import Clock, Point, Record, Totals, one_step, record, start, try_step
 
 
-class Core(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)  # no Module of equinox, which takes longer to make: a short run would feel it
+class Core:
     """What compiled code must know of a plan."""
 
     system: System
     integrator: Integrator
     save: Callable[[Array], PyTree] | None
-    group: bool = eqx.field(static=True)
-    axes: PyTree = eqx.field(static=True)  # of the params of members, which are given beside
-    single: bool = eqx.field(static=True)  # one trajectory: no axis of members inside
+    group: bool = field(metadata={"static": True})
+    axes: PyTree = field(metadata={"static": True})  # of the params of members, which are given beside
+    single: bool = field(metadata={"static": True})  # one trajectory: no axis of members inside
 
     @staticmethod
     def of(plan: Plan) -> "Core":
@@ -105,17 +108,21 @@ def start_tile(core: Core, tile: Tile) -> tuple[Point, Record]:
     """The points before the first step, padding included, and what is saved of them, without padding."""
     leaves, structure = jax.tree.flatten(core)
     program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
-    points, first = alone(program, leaves, tile.mu0, tile.params)
+    carry, first = alone(program, leaves, tile.mu0, tile.params)
+    mu0: Any = tile.mu0
+    points = Point(mu0, carry, Totals.zero(tile.member.shape))
     return points, jax.tree.map(lambda x: np.asarray(x)[: tile.count, None], first)
 
 
 _starts: Bounded[Callable] = Bounded()  # calls of these cost less than those of equinox's
 
 
-def _start(core: Core, mu0: Array, params: PyTree) -> tuple[Point, Record]:
-    def one(mu0: Array, params: PyTree) -> tuple[Point, Record]:
+def _start(core: Core, mu0: Array, params: PyTree) -> tuple[PyTree, Record]:
+    """What the method carries along, and what is saved; all else of the points is known."""
+
+    def one(mu0: Array, params: PyTree) -> tuple[PyTree, Record]:
         point = start(core.with_params(params), core.integrator, mu0, core.group)
-        return point, core.record(point)
+        return point.carry, core.record(point)
 
     return core.each(one, mu0, params)
 

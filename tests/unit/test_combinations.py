@@ -47,7 +47,7 @@ FEATURES = {
     "sink": ("memory", "store", "resume"),
     "save": (False, True),
     "reduce": (False, True),
-    "group": (False, True),
+    "group": (False, True, "g0"),
     "params by member": (False, True),
     "driver": ("Brownian", "Increments", "none"),
     "method": tuple(METHODS),
@@ -91,7 +91,7 @@ FAST, SLOW = table()
 
 
 def name(case):
-    flags = [k for k in ("save", "reduce", "group", "params by member") if case[k]]
+    flags = ["g0" if case[k] == "g0" else k for k in ("save", "reduce", "group", "params by member") if case[k]]
     return "; ".join([case[k] for k in ("algebra", "method", "run", "sink", "driver")] + flags)
 
 
@@ -135,6 +135,14 @@ def saved(mu):
     return {"first": jnp.abs(mu).reshape(-1)[0], "squares": jnp.abs(mu) ** 2}
 
 
+def group_element(case):
+    """Where the group element starts, by member where the params are."""
+    algebra = ALGEBRAS[case["algebra"]]
+    rows = np.random.default_rng(4).standard_normal((MEMBERS, algebra.dim))
+    each = jax.vmap(lambda c: algebra.group_exp(algebra.element(c)))(jnp.asarray(rows))
+    return each if case["params by member"] else jax.tree.map(lambda x: x[0], each)
+
+
 def run(case, backend, steps, out=None, resume=False):
     """One run of a case; its path begins alike whatever the number of steps."""
     algebra, M = ALGEBRAS[case["algebra"]], noises(case)
@@ -153,7 +161,8 @@ def run(case, backend, steps, out=None, resume=False):
         "save_every": 2,
         "driver": driver,
         "integrator": METHODS[case["method"]],
-        "group": case["group"],
+        "group": bool(case["group"]),
+        "g0": group_element(case) if case["group"] == "g0" else None,
         "save": saved if case["save"] else None,
         "out": out,
         "resume": resume,

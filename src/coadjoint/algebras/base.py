@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .automorphisms import automorphism_error
 from .casimirs import cure, independent_casimirs, index, knows_all_casimirs, polynomial_casimirs
 from .exponentials import expm, flow, flow_doubledouble, phi1
 from .invariants import adjoint_errors, evaluate, higher_casimirs
@@ -228,6 +229,13 @@ class LieAlgebra(eqx.Module):
     def coadjoint(self, g: Array, mu: State) -> State:
         """Ad*_g μ, with <Ad*_g μ, η> = <μ, Ad_g η>."""
         return self.element(g.T @ self.coordinates(mu))
+
+    def group_error(self, g: PyTree) -> str | None:
+        """What is wrong with numbers of the right shape as an element of the group, if anything.
+
+        Here: Ad_g must keep brackets, and Ad*_g Casimirs.
+        """
+        return automorphism_error(self, g)
 
     def group_align(self, g: Array, source: State, target: State) -> Array:
         """g, moved by round-off so that Ad*_g source = target, where that is known how; here g itself."""

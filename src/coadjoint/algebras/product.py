@@ -179,6 +179,17 @@ class Product(LieAlgebra):
         moved = self._each(lambda f, m, g: f.coordinates(f.coadjoint(g, m)), mu, trees=self._ungroup(g))
         return flatten(moved)
 
+    def group_error(self, g: PyTree) -> str | None:
+        """Factor by factor."""
+        at = 0
+        for kind, count, own in zip(self.kinds, self.counts, self._ungroup(g), strict=True):
+            for i in range(count):
+                at += 1
+                wrong = kind.group_error(jax.tree.map(lambda x, i=i: x[i], own) if count > 1 else own)
+                if wrong is not None:
+                    return f"factor {at}: {wrong}"
+        return None
+
     def group_align(self, g: PyTree, source: Vector, target: Vector) -> PyTree:
         """Factor by factor."""
         aligned = self._each(lambda f, a, b, g: f.group_align(g, a, b), source, target, trees=self._ungroup(g))

@@ -3,10 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
 from ..numerics.series import arctan, stumpffs
+from .automorphisms import rotation_error
 from .base import LieAlgebra
 from .casimirs import cap
 from .so3 import SO3, Vec3, align, cross, orthogonal, reciprocal, rescale, rotation
@@ -155,6 +157,13 @@ class SE3(LieAlgebra):
         R, p = g[:3, :3], g[:3, 3]
         pi, gamma = _halves(mu)
         return jnp.concatenate([R.T @ (pi + cross(gamma, p)), R.T @ gamma])
+
+    def group_error(self, g: Float[Array, "4 4"]) -> str | None:
+        """Whether g is ((R, p), (0, 1))."""
+        last = np.asarray(g)[3]
+        if not np.array_equal(last, [0, 0, 0, 1]):
+            return f"its last row must be (0, 0, 0, 1), not {last}."
+        return rotation_error(np.asarray(g)[:3, :3], "its rotation, the upper left 3×3 matrix,")
 
     def group_align(self, g: Float[Array, "4 4"], source: Vec6, target: Vec6) -> Float[Array, "4 4"]:
         """g moved by round-off so that Ad*_g source = target: Rᵀγ = γ', and γ×p = Rπ' − π for the part of p across γ.

@@ -3,10 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
 from ..numerics.series import arctan, half_cot, stumpff
+from .automorphisms import rotation_error
 from .base import LieAlgebra
 from .casimirs import cap
 
@@ -134,6 +136,10 @@ class SO3(LieAlgebra):
     def coadjoint(self, g: Float[Array, "3 3"], mu: Vec3) -> Vec3:
         """gᵀ μ."""
         return g.T @ mu
+
+    def group_error(self, g: Float[Array, "3 3"]) -> str | None:
+        """Whether g is a rotation."""
+        return rotation_error(np.asarray(g))
 
     def group_align(self, g: Float[Array, "3 3"], source: Vec3, target: Vec3) -> Float[Array, "3 3"]:
         """g turned by round-off so that gᵀ source = target."""

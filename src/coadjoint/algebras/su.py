@@ -10,6 +10,7 @@ from jaxtyping import Array, Complex, Float
 
 from ..numerics import checks
 from ..numerics.series import BERNOULLI, arctan
+from .automorphisms import GROUP_TOL
 from .base import LieAlgebra
 
 Matrix = Complex[Array, "n n"]
@@ -209,6 +210,15 @@ class SU(LieAlgebra):
     def group_inverse(self, g: Matrix) -> Matrix:
         """gᴴ."""
         return dagger(g)
+
+    def group_error(self, g: Matrix) -> str | None:
+        """Whether g is unitary, with determinant 1."""
+        u = np.asarray(g)
+        off = np.abs(u.conj().T @ u - np.eye(self.n)).max()
+        if not off <= GROUP_TOL:
+            return f"it is not unitary: gᴴg is off the identity by {off:.3g}."
+        det = np.linalg.det(u)
+        return None if abs(det - 1) <= GROUP_TOL * self.n else f"its determinant is {det:.6g}, not 1."
 
     def coadjoint(self, g: Matrix, mu: Matrix) -> Matrix:
         """Ad*_g μ = g⁻¹ μ g."""

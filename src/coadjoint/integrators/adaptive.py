@@ -86,9 +86,9 @@ class Adaptive(Integrator):
         """Begin with whole steps."""
         return AdaptiveCarry(self.integrator.init(system, mu), jnp.zeros((), int))
 
-    def init_group(self, system: System, mu: State, carry: AdaptiveCarry) -> AdaptiveCarry:
+    def init_group(self, system: System, mu: State, carry: AdaptiveCarry, g0: PyTree = None) -> AdaptiveCarry:
         """With the group element of the method inside."""
-        return carry._replace(inner=self.integrator.init_group(system, mu, carry.inner))
+        return carry._replace(inner=self.integrator.init_group(system, mu, carry.inner, g0))
 
     def group(self, carry: AdaptiveCarry) -> Array | None:
         """The group element of the method inside."""

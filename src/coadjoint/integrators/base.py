@@ -67,8 +67,8 @@ class Integrator(eqx.Module):
         """What the method asks of the path beside ΔS."""
         return Needs()
 
-    def init_group(self, system: System, mu: State, carry: PyTree) -> PyTree:
-        """The same carry with the group element g₀ = 1, which the steps then move along."""
+    def init_group(self, system: System, mu: State, carry: PyTree, g0: PyTree = None) -> PyTree:
+        """The same carry with the group element g₀, 1 unless given, which the steps then move along."""
         raise TypeError(
             f"group=True needs a method that moves by a group action, such as TMK(); {type(self).__name__} does not."
         )
@@ -104,7 +104,7 @@ class OrbitCarry(NamedTuple):
 
     anchor: PyTree
     g: Array | None
-    start: State | None  # μ₀, with g
+    start: State | None  # ν with Ad*_g ν = μ (left), Ad*_{g⁻¹} ν = μ (right), with g; μ₀ where g₀ = 1
 
 
 class GroupMethod(Integrator):
@@ -124,10 +124,14 @@ class GroupMethod(Integrator):
         """What the algebra remembers of the starting orbit."""
         return OrbitCarry(self._tau.anchor(system.algebra, mu) if self.drift_free else None, None, None)
 
-    def init_group(self, system: System, mu: State, carry: OrbitCarry) -> OrbitCarry:
-        """With g₀ = 1."""
+    def init_group(self, system: System, mu: State, carry: OrbitCarry, g0: PyTree = None) -> OrbitCarry:
+        """With g₀, and the state ν that it takes to μ₀: Ad*_{g₀} ν = μ₀ (left), Ad*_{g₀⁻¹} ν = μ₀ (right)."""
         algebra = system.algebra
-        return carry._replace(g=algebra.group_exp(jnp.zeros(algebra.shape, algebra.dtype)), start=mu)
+        g, start = algebra.group_exp(jnp.zeros(algebra.shape, algebra.dtype)), mu
+        if g0 is not None:
+            g = algebra.group_product(g0, g)
+            start = algebra.coadjoint(algebra.group_inverse(g) if system.sign == 1 else g, mu)
+        return carry._replace(g=g, start=start)
 
     def group(self, carry: OrbitCarry) -> Array | None:
         """g_n."""

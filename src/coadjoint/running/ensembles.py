@@ -40,6 +40,7 @@ def ensemble(
     save_every: int = 1,
     save: Callable[[Any], PyTree] | None = None,
     group: bool = False,
+    g0: Any = None,
     throw: bool = True,
     progress: bool = False,
     out: str | PathLike | None = None,
@@ -51,6 +52,7 @@ def ensemble(
     - `mu0`: one state for all, or a stack with a leading axis of members.
     - `params`: replaces the system's params; a leaf may have a leading axis of members.
     - `reduce`: a reducer such as `Mean()`, `Covariance()` or `Quantiles(...)`: only statistics are kept, as `reduced`.
+    - `g0`: as in `solve`, one for all, or with a leading axis of members.
     - A given path (`Increments`) drives all members alike.
     - The rest is as in `solve`.
 
@@ -59,7 +61,7 @@ def ensemble(
     """
     plan = plan_ensemble(
         system, mu0, members=members, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,
-        params=params, reduce=reduce, save_every=save_every, save=save, group=group, throw=throw, backend=backend,
-        stored=is_stored(out, resume),
+        params=params, reduce=reduce, save_every=save_every, save=save, group=group, g0=g0, throw=throw,
+        backend=backend, stored=is_stored(out, resume),
     )  # fmt: skip
     return run_plan(plan, out, resume, progress)

@@ -21,6 +21,7 @@ class SolveOptions(TypedDict, total=False):
     save_every: int
     save: Callable[[Any], PyTree] | None
     group: bool
+    g0: Any
     throw: bool
     progress: bool
     resume: bool

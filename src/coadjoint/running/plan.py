@@ -16,6 +16,7 @@ from ..numerics import checks
 from ..numerics.caching import Bounded
 from ..numerics.functions import Function, intern
 from ..systems import System, check_state, fit_params
+from .attitudes import check_group
 from .members import energy_of_states, params_of
 from .points import Clock, Point, Record, record, start
 from .reducers import as_reducer
@@ -35,6 +36,7 @@ class Tile(NamedTuple):
     member: Int[np.ndarray, " size"]
     mu0: np.ndarray
     params: PyTree  # in place of the system's; leaves that are by member lead with the tile's
+    g0: PyTree  # the group elements at the start, if they are given
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Plan:
     params: PyTree = None  # in place of the system's …
     axes: PyTree = None  # … and, leaf by leaf, whether they lead with members (0) or not (None)
     reduce: Any = None
+    g0: PyTree = None  # the group element at the start, where it is not 1 …
+    turned_by_member: bool = False  # … and whether it leads with members
 
     # Time.
 
@@ -176,7 +180,9 @@ class Plan:
         at = np.minimum(member, last - 1)
         states = np.asarray(self.mu0)
         mu0 = states[at] if self.states_by_member else np.broadcast_to(states, (size, *states.shape))
-        return Tile(number, min(size, last - number * size), member, mu0, self.params_of(at))
+        each = lambda x: np.asarray(x)[at] if self.turned_by_member else np.broadcast_to(x, (size, *x.shape))
+        g0 = jax.tree.map(each, self.g0)
+        return Tile(number, min(size, last - number * size), member, mu0, self.params_of(at), g0)
 
     def params_of(self, member: np.ndarray) -> PyTree:
         """The parameters of the given members, one after the other, where they are by member."""
@@ -189,7 +195,7 @@ class Plan:
     @property
     def traced(self) -> bool:
         """Whether the run is part of something that JAX differentiates, compiles or maps."""
-        return checks.is_traced((self.system, self.mu0, self.params, self.driver, self.save))
+        return checks.is_traced((self.system, self.mu0, self.g0, self.params, self.driver, self.save))
 
 
 def _method(module: Any, name: str) -> Callable[..., Any]:
@@ -200,13 +206,16 @@ def _method(module: Any, name: str) -> Callable[..., Any]:
 # Checking.
 
 
-def plan_solve(system: Any, mu0: Any, *, stored: bool, save: Any, group: bool, throw: bool, **options: Any) -> Plan:
+def plan_solve(
+    system: Any, mu0: Any, *, stored: bool, save: Any, group: bool, throw: bool, g0: Any = None, **options: Any
+) -> Plan:
     """The plan of `solve`."""
     common = _common(system, **options)
     _method(common["driver"], "check_members")(None)
     mu0 = check_state(system.algebra, "mu0", mu0)
+    g0, _ = check_group(system.algebra, g0, group)
     save_fn = _trace_save(system, save, stored)
-    return Plan(**common, mu0=mu0, save=save_fn, custom=save is not None, group=group, throw=throw)
+    return Plan(**common, mu0=mu0, save=save_fn, custom=save is not None, group=group, throw=throw, g0=g0)
 
 
 def plan_ensemble(
@@ -220,6 +229,7 @@ def plan_ensemble(
     save: Any,
     group: bool,
     throw: bool,
+    g0: Any = None,
     **options: Any,
 ) -> Plan:
     """The plan of `ensemble`."""
@@ -227,12 +237,13 @@ def plan_ensemble(
     members = checks.count("members", members)
     mu0, by_member = _states(system, mu0, members)
     params, axes = _params(system, params, members)
+    g0, turned = check_group(system.algebra, g0, group, members)
     reduce = as_reducer(reduce)
     _method(common["driver"], "check_members")(members)
     save_fn = _trace_save(system, save, stored and reduce is None)
     return Plan(
         **common, mu0=mu0, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
-        states_by_member=by_member, params=params, axes=axes, reduce=reduce,
+        states_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, turned_by_member=turned,
     )  # fmt: skip
 
 

@@ -65,11 +65,11 @@ class Clock(NamedTuple):
     save_every: Int[Array, ""]
 
 
-def start(system: System, integrator: Integrator, mu0: Array, group: bool = False) -> Point:
-    """The point before the first step, with the group element if asked for."""
+def start(system: System, integrator: Integrator, mu0: Array, group: bool = False, g0: PyTree = None) -> Point:
+    """The point before the first step, with the group element if asked for, which is 1 unless g0 is given."""
     carry = integrator.init(system, mu0)
     if group:
-        carry = integrator.init_group(system, mu0, carry)
+        carry = integrator.init_group(system, mu0, carry, *(() if g0 is None else (g0,)))
     return Point(mu0, carry, Totals.zero())
 
 

@@ -39,6 +39,7 @@ def solve(
     save_every: int = 1,
     save: Callable[[Any], PyTree] | None = None,
     group: bool = False,
+    g0: Any = None,
     throw: bool = True,
     progress: bool = False,
     out: str | PathLike | None = None,
@@ -51,7 +52,8 @@ def solve(
     - `save_every`: every how many steps the state is saved; the start is saved too.
     - `save`: a function of the state, saved in its place (`sol.saved`).
     - `group`: also follow the group element, μ_n = Ad*_{g_n} μ_0 (left) or Ad*_{g_n⁻¹} μ_0 (right): `sol.g`, and the
-      attitude of a body as `sol.attitude()`.
+      attitude of a body as `sol.attitude()`. `g0`: where it starts, as a matrix such as `sol.g[0]`, in place of the
+      identity; then μ_n = Ad*_{g_n} ν (left) or Ad*_{g_n⁻¹} ν (right), where ν is the momentum in space.
     - `throw`: raise `UnsolvedStepError` when a step cannot be solved, with all that was computed in its `solution`;
       with `throw=False` such steps are only counted in `sol.stats`. A run that JAX differentiates, compiles or maps
       has no fallbacks for hard steps, which take long to compile, unless `throw=False`.
@@ -63,7 +65,7 @@ def solve(
     """
     plan = plan_solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
-        save=save, group=group, throw=throw, backend=backend, stored=is_stored(out, resume),
+        save=save, group=group, g0=g0, throw=throw, backend=backend, stored=is_stored(out, resume),
     )  # fmt: skip
     return run_plan(plan, out, resume, progress)
 

@@ -34,7 +34,7 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
     if plan.members is None:
         point, values = scan_one(
             plan.system, integrator, plan.whole_window, plan.save, plan.clock, plan.mu0, plan.steps,
-            plan.save_every, plan.group,
+            plan.save_every, plan.group, g0=plan.g0,
         )  # fmt: skip
     else:
         point, values = _scan_members(plan, integrator)
@@ -52,13 +52,13 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
 def _scan_members(plan: Plan, integrator: Integrator) -> tuple[Point, Record]:
     window = plan.whole_window
 
-    def one(member: Array, mu: Array, params: PyTree) -> tuple[Point, Record]:
+    def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[Point, Record]:
         system = plan.system if plan.axes is None else plan.system.with_params(params)
         ends = plan.steps, plan.save_every, plan.group
-        return scan_run(system, integrator, window, plan.save, plan.clock, mu, *ends, member)
+        return scan_run(system, integrator, window, plan.save, plan.clock, mu, *ends, member, g0)
 
-    axes = 0, 0 if plan.states_by_member else None, plan.axes
-    return jax.vmap(one, in_axes=axes)(jnp.arange(plan.members), plan.mu0, plan.params)
+    axes = 0, 0 if plan.states_by_member else None, 0 if plan.turned_by_member else None, plan.axes
+    return jax.vmap(one, in_axes=axes)(jnp.arange(plan.members), plan.mu0, plan.g0, plan.params)
 
 
 def scan_run(
@@ -72,6 +72,7 @@ def scan_run(
     save_every: int,
     group: bool = False,
     member: Int[Array, ""] | int = 0,
+    g0: PyTree = None,
 ) -> tuple[Point, Record]:
     """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user.
 
@@ -82,7 +83,7 @@ def scan_run(
     member = jnp.asarray(member)
     increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
     increments = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
-    first = start(system, integrator, mu0, group)
+    first = start(system, integrator, mu0, group, g0)
     sparse = steps * sum(x.nbytes for x in jax.tree.leaves(first)) > _POINTS_KEPT
     size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
     lead = steps // save_every, save_every // size, size

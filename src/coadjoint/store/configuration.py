@@ -35,6 +35,8 @@ def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
         "integrator": describe(plan.integrator),
         "members": plan.members,
     }
+    if plan.g0 is not None:
+        config["g0"] = describe(plan.g0)
     if plan.members is not None:
         config |= {"params": describe(plan.params), "reduce": describe(plan.reduce), "tile": plan.tile}
     return config

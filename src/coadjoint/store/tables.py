@@ -4,6 +4,7 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from .. import integrators, models
@@ -42,6 +43,10 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
         if start.dtype.kind != "f" or start.size > _LARGEST:
             return None
         run["mu0"] = start.tolist()
+    if plan.g0 is not None:
+        if not isinstance(plan.g0, jax.Array) or plan.g0.dtype != float or plan.g0.size > _LARGEST:
+            return None
+        run["g0"] = plan.g0.tolist()
     again = replace(plan, system=system)
     same = digest(configuration(again)) == digest(configuration(plan))
     return {"model": {"name": made.name, **made.arguments}, "run": run} if same else None

@@ -108,7 +108,7 @@ def start_tile(core: Core, tile: Tile) -> tuple[Point, Record]:
     """The points before the first step, padding included, and what is saved of them, without padding."""
     leaves, structure = jax.tree.flatten(core)
     program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
-    carry, first = alone(program, leaves, tile.mu0, tile.params)
+    carry, first = alone(program, leaves, tile.mu0, tile.g0, tile.params)
     mu0: Any = tile.mu0
     points = Point(mu0, carry, Totals.zero(tile.member.shape))
     return points, jax.tree.map(lambda x: np.asarray(x)[: tile.count, None], first)
@@ -117,14 +117,15 @@ def start_tile(core: Core, tile: Tile) -> tuple[Point, Record]:
 _starts: Bounded[Callable] = Bounded()  # calls of these cost less than those of equinox's
 
 
-def _start(core: Core, mu0: Array, params: PyTree) -> tuple[PyTree, Record]:
+def _start(core: Core, mu0: Array, g0: PyTree, params: PyTree) -> tuple[PyTree, Record]:
     """What the method carries along, and what is saved; all else of the points is known."""
 
-    def one(mu0: Array, params: PyTree) -> tuple[PyTree, Record]:
-        point = start(core.with_params(params), core.integrator, mu0, core.group)
+    def one(own: tuple, params: PyTree) -> tuple[PyTree, Record]:
+        mu0, g0 = own
+        point = start(core.with_params(params), core.integrator, mu0, core.group, g0)
         return point.carry, core.record(point)
 
-    return core.each(one, mu0, params)
+    return core.each(one, (mu0, g0), params)
 
 
 class Slots(eqx.Module):

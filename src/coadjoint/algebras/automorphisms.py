@@ -1,0 +1,40 @@
+"""Whether numbers given as a group element act as one."""
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from .constants import structure_constants
+
+if TYPE_CHECKING:
+    from .base import LieAlgebra
+
+GROUP_TOL = 1e-8  # of what is given as a group element: round-off below it is removed
+
+
+def automorphism_error(algebra: "LieAlgebra", g: PyTree) -> str | None:
+    """Whether Ad_g keeps brackets and Ad*_g Casimirs, as Ad of every group element does."""
+    act = jax.vmap(lambda mu: algebra.coordinates(algebra.coadjoint(g, algebra.element(mu))))
+    A = np.asarray(act(jnp.eye(algebra.dim)))  # Ad_g, whose rows are Ad*_g e_k
+    C = structure_constants(algebra)
+    wrong = np.abs(np.einsum("ijk,lk->ijl", C, A) - np.einsum("ai,bj,abl->ijl", A, A, C, optimize=True)).max(initial=0)
+    if not wrong <= GROUP_TOL * max(1.0, np.abs(C).max(initial=0)) * np.abs(A).max() ** 2:
+        return f"Ad_g does not keep brackets, [Ad_g ξ, Ad_g η] = Ad_g [ξ, η], but is off by {wrong:.3g}."
+    mu = jnp.asarray(np.random.default_rng(0).standard_normal(algebra.dim))
+    before, after = (np.asarray(algebra.casimirs(algebra.element(x))) for x in (mu, mu @ A))
+    scales = np.asarray(algebra.casimir_scales(algebra.element(mu)))
+    moved = np.abs(after - before) / np.where(scales > 0, scales, 1.0)
+    if not np.all(moved <= GROUP_TOL * np.abs(A).max() ** 4):
+        return f"Ad*_g changes a Casimir, {algebra.casimir_names[int(np.argmax(moved))]}, by {moved.max():.3g}."
+    return None
+
+
+def rotation_error(R: np.ndarray, name: str = "it") -> str | None:
+    """Whether a 3×3 matrix is a rotation."""
+    off = np.abs(R.T @ R - np.eye(3)).max()
+    if not off <= GROUP_TOL:
+        return f"{name} is not orthogonal: RᵀR is off the identity by {off:.3g}."
+    return None if np.linalg.det(R) > 0 else f"{name} is a reflection: its determinant is −1."

@@ -1,0 +1,63 @@
+"""The group element at the start of a run."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..algebras.base import LieAlgebra
+from ..numerics import checks
+
+
+def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None = None) -> tuple[PyTree, bool]:
+    """The group element at the start as arrays, and whether it leads with members; an error if it is none."""
+    if g0 is None:
+        return None, False
+    if not group:
+        raise ValueError("g0 is the group element at the start, which is followed with group=True: give that too.")
+    wanted = jax.eval_shape(algebra.group_exp, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
+    one = jax.tree.structure(wanted) == jax.tree.structure(0)
+    whole = g0 if not one or isinstance(g0, jax.Array) else _array("g0", g0)  # a matrix may be a list of rows
+    if jax.tree.structure(whole) != jax.tree.structure(wanted):
+        parts = len(jax.tree.leaves(wanted))
+        raise ValueError(f"g0 must be a tuple of {parts} group elements, one for each kind of factor, not {g0!r}.")
+    whole = jax.tree.map(lambda x, s: _fit(x, s.dtype), whole, wanted)
+    shapes, found = ([x.shape for x in jax.tree.leaves(tree)] for tree in (wanted, whole))
+    by_member = members is not None and found == [(members, *s) for s in shapes]
+    if not by_member and found != shapes:
+        plain = lambda shapes: ", ".join(map(str, shapes))
+        lead = "" if members is None else f", or {plain((members, *s) for s in shapes)} to lead with members"
+        raise ValueError(f"g0 must have shape {plain(shapes)} for {type(algebra).__name__}{lead}, not {plain(found)}.")
+    if not checks.is_traced(whole):
+        _check_each(algebra, jax.tree.map(np.asarray, whole), members if by_member else None)
+    return whole, by_member
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise TypeError(f"{name} must be a matrix of numbers, not {value!r}.") from None
+    if array.dtype.kind not in "fiuc":
+        raise TypeError(f"{name} must be a matrix of numbers, not {value!r}.")
+    return array
+
+
+def _fit(value: Any, dtype: Any) -> Any:
+    """An array of the type that the group has."""
+    array = value if isinstance(value, jax.Array) else _array("g0", value)
+    if array.dtype.kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError("g0 is complex, but elements of this group are real.")
+    return jnp.asarray(array, dtype)
+
+
+def _check_each(algebra: LieAlgebra, g0: PyTree, members: int | None) -> None:
+    if not all(np.all(np.isfinite(x)) for x in jax.tree.leaves(g0)):
+        raise ValueError("g0 must be finite.")
+    for k in range(members or 1):
+        wrong = algebra.group_error(g0 if members is None else jax.tree.map(lambda x, k=k: x[k], g0))
+        if wrong is not None:
+            which = "" if members is None else f" of member {k}"
+            raise ValueError(f"g0{which} is not in the group of {type(algebra).__name__}: {wrong}")

@@ -23,7 +23,14 @@ CORE = ("numerics", "algebra interface", "algebras", "drivers", "systems", "inte
 LAYERS = {
     "numerics": Layer(("numerics", "numerics.*")),
     "algebra interface": Layer(
-        ("algebras.base", "algebras.casimirs", "algebras.constants", "algebras.exponentials", "algebras.invariants"),
+        (
+            "algebras.base",
+            "algebras.automorphisms",
+            "algebras.casimirs",
+            "algebras.constants",
+            "algebras.exponentials",
+            "algebras.invariants",
+        ),
         ("numerics",),
         ("algebras",),  # g * h makes a product
     ),

@@ -16,6 +16,7 @@ from .points import Totals
 from .results import Outcome, Stats, UnsolvedStepError, together
 from .sinks import Output, Sink
 from .statistics import MergeTree, accumulated
+from .watchdog import Watched
 from .watching import Watch, watch
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
@@ -26,11 +27,11 @@ def execute(plan: Plan, program: Program, output: Output, progress: Any = False,
     """Run all tiles, in threads or at another place. A step that was not solved is raised if the plan says so."""
     totals: Totals | None = None
     tree, computed = MergeTree(plan.reduce), 0
-    with watch(progress, plan) as bar:
+    with watch(progress, plan) as bar, Watched(plan) as run:
 
         def one_tile(number: int) -> tuple[Totals, PyTree]:
             with program.placed():
-                return run_tile(plan, program, number, output.sink(number), bar)
+                return run_tile(plan, program, number, output.sink(number), bar, run)
 
         for own, accumulators in (place or threads)(one_tile, range(plan.tiles)):
             computed += len(own.iterations)
@@ -48,9 +49,10 @@ def execute(plan: Plan, program: Program, output: Output, progress: Any = False,
     return result
 
 
-def run_tile(plan: Plan, program: Program, number: int, sink: Sink, bar: Watch) -> tuple[Totals, PyTree]:
+def run_tile(plan: Plan, program: Program, number: int, sink: Sink, bar: Watch, run: Watched) -> tuple[Totals, PyTree]:
     """Run one tile from start to end: the totals of its members, and their accumulators if there is a reducer."""
     tile = plan.open_tile(number)
+    run.stand(number, f"backend ({program.backend})")
     points, first = program.start(tile)
 
     def keep(at: int, rows: PyTree) -> None:
@@ -64,7 +66,9 @@ def run_tile(plan: Plan, program: Program, number: int, sink: Sink, bar: Watch) 
     bar.begin(done * tile.count)
     stepper = program.stepper(tile, points, done)
     for n0, n1 in pieces(plan.steps, plan.save_every, plan.slots, plan.blocks * BLOCK, done):
+        run.stand(number, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
         rows = stepper.advance(n1)
+        run.stand(number, "sink", n1)
         keep(n0 // plan.save_every + 1, rows)
         points = stepper.points()
         bar.add((n1 - n0) * tile.count, points, tile.mu0)
@@ -72,7 +76,9 @@ def run_tile(plan: Plan, program: Program, number: int, sink: Sink, bar: Watch) 
             break
         sink.mark(n1, points)
     totals = jax.tree.map(lambda x: np.asarray(x)[: tile.count], points.totals)
-    return totals, sink.close()
+    accumulators = sink.close()
+    run.leave(number)
+    return totals, accumulators
 
 
 def pieces(steps: int, save_every: int, slots: int, largest: int, first: int = 0) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ sentence. A new backend is one new file with such a function, and a row in the t
 """
 
 from ..plan import Plan
+from ..watchdog import Watched
 from . import native, xla
 from .base import Backend, Program, Refusal
 
@@ -14,12 +15,14 @@ TABLE: dict[str, Backend] = {"native": native.prepare, "xla": xla.prepare}  # th
 def choose(plan: Plan) -> Program:
     """The program of the backend that the plan names, or of the fastest that takes it, which says why not a faster."""
     refusals = []
-    for name, prepare in TABLE.items():
-        if plan.backend not in ("auto", name):
-            continue
-        found = prepare(plan)
-        if not isinstance(found, Refusal):
-            found.reason = " ".join(refusals)
-            return found
-        refusals.append(found.reason)
+    with Watched(plan) as run:
+        for name, prepare in TABLE.items():
+            if plan.backend not in ("auto", name):
+                continue
+            run.stand(None, f"backend ({name})")
+            found = prepare(plan)
+            if not isinstance(found, Refusal):
+                found.reason = " ".join(refusals)
+                return found
+            refusals.append(found.reason)
     raise ValueError(f"backend={plan.backend!r} cannot take this run: {' '.join(refusals)}")

@@ -1,0 +1,82 @@
+"""A run that makes no progress says where it stands, and a program that takes long to compile is not taken for that."""
+
+import re
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint.running.backends.native import NativeStepper
+
+SYSTEM = cj.System(cj.SO3(), lambda m: 0.5 * m @ m + 0.7 * m[0])
+RUN = {"t1": 300 * 0.1, "dt": 0.1, "integrator": cj.HeunMK()}
+UP = np.array([0.0, 0.6, 0.8])
+
+
+def stuck(monkeypatch, seconds, wait=time.sleep):
+    """The second chunk of native steps takes so long."""
+    advance = NativeStepper.advance
+
+    def slow(self, n1):
+        if self.n.max() > 0:
+            wait(seconds)
+        return advance(self, n1)
+
+    monkeypatch.setattr(NativeStepper, "advance", slow)
+
+
+def test_a_run_that_stands_still_says_where(monkeypatch, capfd):
+    """Which tile, which step, which room, since when; at growing intervals, and that it computes nothing."""
+    cj.ensemble(SYSTEM, UP, members=2, **RUN)
+    stuck(monkeypatch, 1.6)
+    monkeypatch.setenv("COADJOINT_WATCHDOG", "0.3")
+    cj.ensemble(SYSTEM, UP, members=2, **RUN)
+    said = re.findall(r"coadjoint: no progress for ([0-9.]+) s: (.*before step 256 .*)", capfd.readouterr().err)
+    assert len(said) >= 2 and all(float(after) >= 0.299 * 2**k for k, (after, _) in enumerate(said))
+    words = said[0][1]
+    assert words.startswith("tile 1 of 1 stands before step 256 of 300 (t = 25.6) since ")
+    assert ", in the room backend (native), which takes the steps up to 300 at once (loop.py:" in words
+    assert "it waits for something" in said[-1][1]
+
+
+def test_a_slow_step_is_told_from_one_that_waits(monkeypatch, capfd):
+    def compute(seconds):
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    stuck(monkeypatch, 0.8, compute)
+    monkeypatch.setenv("COADJOINT_WATCHDOG", "0.3")
+    cj.solve(SYSTEM, UP, **RUN)
+    assert "it computes, so its steps may be slow" in capfd.readouterr().err
+
+
+def test_compiling_is_no_false_alarm(monkeypatch, capfd):
+    """XLA takes seconds for this energy; a run of ordinary length says nothing."""
+
+    def energy(mu):
+        for k in range(30):
+            mu = jnp.sin(mu + 0.001 * k) @ jnp.eye(3)
+        return mu @ mu
+
+    cj.solve(SYSTEM, UP, **RUN)
+    assert capfd.readouterr().err == ""
+    monkeypatch.setenv("COADJOINT_WATCHDOG", "0.5")
+    cj.solve(cj.System(cj.SO3(), energy), UP, backend="xla", **RUN)
+    said = capfd.readouterr().err
+    assert "compiling for" in said and "the run goes on after it" in said
+    assert "no progress" not in said
+
+
+def test_never_and_nonsense(monkeypatch, capfd):
+    monkeypatch.setenv("COADJOINT_WATCHDOG", "0")
+    stuck(monkeypatch, 0.2)
+    cj.solve(SYSTEM, UP, **RUN)
+    assert capfd.readouterr().err == ""
+    monkeypatch.setenv("COADJOINT_WATCHDOG", "often")
+    with pytest.raises(
+        ValueError, match="COADJOINT_WATCHDOG must be a number of seconds, or 0 for no word, not 'often'"
+    ):
+        cj.solve(SYSTEM, UP, **RUN)

@@ -48,8 +48,17 @@ def test_finest_grid_is_the_fixed_run():
     sol = cj.solve(BODY, PI0, t1=0.5, dt=0.25, driver=path, integrator=method, throw=False)
     np.testing.assert_allclose(sol.mu, fixed.mu, atol=1e-13)
     assert sol.stats.substeps == 4 and sol.stats.unsolved == 2
-    with pytest.raises(cj.UnsolvedStepError):
+    assert sol.stats.residual > 1e-6, "the estimate of the error, not the residual of the equations that were solved"
+    with pytest.raises(cj.UnsolvedStepError) as raised:
         cj.solve(BODY, PI0, t1=0.5, dt=0.25, driver=path, integrator=method)
+    for part in (
+        "2 of 2 steps could not be solved, first at step 0 (t = 0): the sub-steps fell to the smallest allowed, ",
+        f"dt/2^2 = 0.0625, where the estimate of the error was still {sol.stats.residual:.1e}, above tol = 1e-15. ",
+        "Take a smaller dt, more halvings or a larger tol, or throw=False",
+    ):
+        assert part in str(raised.value)
+    inside = cj.Adaptive(cj.TMK(), tol=0.5, halvings=2).failure(0.01, 1e-3)  # an equation of a part was not solved
+    assert "dt/2^2 = 0.0025, where the worst residual is 1.0e-03. Take a smaller dt, or more halvings" in inside
 
 
 def test_what_is_refused():

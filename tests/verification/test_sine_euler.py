@@ -133,3 +133,18 @@ def test_bad_input():
     ]:
         with pytest.raises(ValueError, match=words):
             cj.solve(system, state, t1=1.0, dt=0.5, key=0)
+
+
+@pytest.mark.slow
+def test_steady_states_move_with_the_isospectral_midpoint():
+    """Two crossed waves, ψ = ω: over a fixed time they move by O(dt²) with it, and not at all with TMK."""
+    omega = np.zeros((5, 5), complex)
+    omega[1, 0] = omega[-1, 0] = 0.5
+    omega[0, 1] = omega[0, -1] = 0.4
+    system, W0 = cj.models.sine_euler(5, omega=omega, noise_modes=())
+    moved = {}
+    for method, dt in (("IsospectralMidpoint", 0.1), ("IsospectralMidpoint", 0.05), ("TMK", 0.1)):
+        sol = cj.solve(system, W0, t1=2.0, dt=dt, integrator=getattr(cj, method)(), save_every=20)
+        moved[method, dt] = np.abs(sol.mu[-1] - sol.mu[0]).max() / np.abs(sol.mu[0]).max()
+    assert moved["TMK", 0.1] < 1e-13 and moved["IsospectralMidpoint", 0.1] > 1e-5
+    assert abs(moved["IsospectralMidpoint", 0.1] / moved["IsospectralMidpoint", 0.05] - 4) < 0.2

@@ -82,6 +82,14 @@ class Adaptive(Integrator):
         """The method itself: what it accepts must not depend on whether its steps have fallbacks."""
         return self
 
+    def failure(self, dt: float, residual: float) -> str:
+        """The smallest sub-step, and the error estimate there; or that of the method inside."""
+        least = f"the sub-steps fell to the smallest allowed, dt/2^{self.halvings} = {dt / 2**self.halvings:.3g}"
+        if residual <= self.tol:
+            return f"{least}, where {self.integrator.failure(dt, residual)}, or more halvings"
+        error = f"the estimate of the error was still {residual:.1e}, above tol = {self.tol:g}"
+        return f"{least}, where {error}. Take a smaller dt, more halvings or a larger tol"
+
     def init(self, system: System, mu: State) -> AdaptiveCarry:
         """Begin with whole steps."""
         return AdaptiveCarry(self.integrator.init(system, mu), jnp.zeros((), int))
@@ -130,9 +138,10 @@ class Adaptive(Integrator):
             after = p.at + jnp.where(accept, 2 ** (K - p.level), 0)
             up = accept & (error <= 0.25 * self.tol) & (p.level > 0) & ((after >> (K - p.level)) % 2 == 0)
             level = jnp.where(accept, p.level - up, p.level + 1)
+            residual = jnp.maximum(jnp.max(infos.residual[1:]), jnp.where(error <= self.tol, 0.0, error))
             info = Info(
                 p.info.iterations + jnp.sum(infos.iterations),
-                jnp.maximum(p.info.residual, jnp.where(accept, jnp.max(infos.residual[1:]), 0.0)),
+                jnp.maximum(p.info.residual, jnp.where(accept, residual, 0.0)),
                 p.info.converged & (good | ~accept),
                 p.info.substeps + jnp.where(accept, 2, 0),
             )

@@ -85,6 +85,10 @@ class Integrator(eqx.Module):
         solve = getattr(self, "solve", None)
         return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.fast())
 
+    def failure(self, dt: float, residual: float) -> str:
+        """Why steps could not be taken, given the worst residual, and what to do: the end of a sentence."""
+        return f"the worst residual is {residual:.1e}. Take a smaller dt"
+
     @abc.abstractmethod
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree

@@ -105,8 +105,9 @@ def pieces(steps: int, save_every: int, slots: int, largest: int, first: int = 0
 def _unsolved_message(plan: Plan, stats: Stats, members: int) -> str:
     """What could not be solved, and what to do."""
     where = "" if plan.members is None else f" (over {members} members)"
+    why = plan.integrator.failure(plan.dt, float(stats.residual))
     return (
         f"{stats.unsolved} of {stats.steps} steps could not be solved{where}, first at step {stats.first_unsolved} "
-        f"(t = {plan.t0 + stats.first_unsolved * plan.dt:g}), worst residual {stats.residual:.1e}. Take a smaller dt, "
+        f"(t = {plan.t0 + stats.first_unsolved * plan.dt:g}): {why}, "
         "or throw=False to go on regardless; what was computed is in this error's `solution`."
     )

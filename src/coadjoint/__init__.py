@@ -12,6 +12,7 @@ if "JAX_ENABLE_X64" not in _os.environ:
 
 from . import models
 from .algebras import SE3, SO3, SU, LieAlgebra, Product, Semidirect, StructureConstants, coadjoint_representation
+from .baths import double_bracket, heat_bath
 from .drivers import Brownian, Driver, Increment, Increments, Needs
 from .integrators import (
     RKMK,
@@ -121,7 +122,9 @@ __all__ = [
     "UnsolvedStepError",
     "coadjoint_representation",
     "convergence",
+    "double_bracket",
     "ensemble",
+    "heat_bath",
     "models",
     "open",
     "recommend",

@@ -16,6 +16,7 @@ from .noises import salt as salt
 from .numerics import checks
 from .numerics.functions import Constant, Function, intern
 from .numerics.text import as_html
+from .states import check_state, fit_params
 
 _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
@@ -23,13 +24,15 @@ _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 class System(eqx.Module):
     """A stochastic Lie–Poisson system, Stratonovich:
 
-        dμ = s ( ad*_{∂h/∂μ} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i ),  s = +1 left-invariant, −1 right-invariant.
+        dμ = s ( ad*_{∂h/∂μ + g} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i ),  s = +1 left-invariant, −1 right-invariant.
 
     - `hamiltonian`: any JAX function h(mu), or h(mu, params) when `params` is given; or a list of such functions, whose
       sum it is (splitting methods take the parts one by one).
     - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`,
       or `apply(mu, dS, params)`.
     - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
+    - `forcing`: a function g(mu), or g(mu, params), that gives an element of the algebra, or a list of such functions,
+      whose sum it is: friction, feedback, torques. It is added to ∂h, so that the motion stays on the orbit.
     """  # fmt: skip
 
     _algebra: Constant = eqx.field(static=True)  # whatever arrays it holds
@@ -37,6 +40,7 @@ class System(eqx.Module):
     h: Function
     parts: tuple[Function, ...]  # of h, if it was given as a list
     grad_h: Function | None
+    forces: tuple[Function, ...]
     noises: tuple[Noise, ...]
     params: PyTree
 
@@ -49,6 +53,7 @@ class System(eqx.Module):
         side: Literal["left", "right"] = "left",
         params: PyTree = None,
         gradient: Callable[..., Element] | None = None,
+        forcing: Callable[..., Element] | Sequence[Callable[..., Element]] = (),
     ):
         checks.require_float64()
         if not isinstance(algebra, LieAlgebra):
@@ -65,6 +70,9 @@ class System(eqx.Module):
         else:
             self.h = self._trace("hamiltonian", hamiltonian)
         self.grad_h = None if gradient is None else self._trace_gradient(gradient)
+        given = forcing if isinstance(forcing, Sequence) and not isinstance(forcing, str) else [forcing]
+        names = [f"forcing[{k}]" if given is forcing else "forcing" for k in range(len(given))]
+        self.forces = tuple(self._trace_force(name, g) for name, g in zip(names, given, strict=True))
         noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
         self.noises = tuple(self._make_noise(n) for n in noises)
 
@@ -75,8 +83,9 @@ class System(eqx.Module):
         """One line."""
         noise = {0: "no noise", 1: "1 noise"}.get(self.n_noise, f"{self.n_noise} noises")
         params = "" if self.params is None else ", with params"
+        forced = ", with forcing" if self.forces else ""
         algebra = f"{type(self.algebra).__name__} of dimension {self.algebra.dim}, {self.algebra.casimir_words}"
-        return f"System: {algebra}; {self.side}-invariant, {noise}{params}"
+        return f"System: {algebra}; {self.side}-invariant, {noise}{forced}{params}"
 
     @property
     def algebra(self) -> LieAlgebra:
@@ -119,11 +128,23 @@ class System(eqx.Module):
         """∂h_k/∂μ(μ) of part k of h = Σ h_k."""
         return self.algebra.gradient(lambda m: self.parts[k](m, *self._args), mu)
 
-    def drift(self, mu: State) -> Element:
+    def energy_gradient(self, mu: State) -> Element:
         """∂h/∂μ(μ)."""
         if self.grad_h is not None:
             return self.grad_h(mu, *self._args)
         return self.algebra.gradient(self.energy, mu)
+
+    def force(self, mu: State) -> Element:
+        """g(μ), the sum of what `forcing` gives."""
+        total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
+        for g in self.forces:
+            total = total + g(mu, *self._args)
+        return total
+
+    def drift(self, mu: State) -> Element:
+        """∂h/∂μ(μ) + g(μ)."""
+        dh = self.energy_gradient(mu)
+        return dh + self.force(mu) if self.forces else dh
 
     def noise(self, mu: State, dS: Float[Array, " M"]) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
@@ -135,7 +156,7 @@ class System(eqx.Module):
         return total
 
     def zeta(self, mu: State, dt: Float[Array, ""], dS: Float[Array, " M"]) -> Element:
-        """ζ = ∂h/∂μ(μ) dt + Σ_i ∂h_i/∂μ(μ) dS^i."""
+        """ζ = (∂h/∂μ(μ) + g(μ)) dt + Σ_i ∂h_i/∂μ(μ) dS^i."""
         zeta = self.drift(mu) * dt
         return zeta + self.noise(mu, dS) if self.noises else zeta
 
@@ -206,6 +227,25 @@ class System(eqx.Module):
                 )
         return function
 
+    def _trace_force(self, name: str, fn: Any) -> Function:
+        function = self._call_intern(name, fn)
+        out, shape = jax.eval_shape(function, *self._arg_shapes), self.algebra.shape
+        if getattr(out, "shape", None) != shape:
+            raise ValueError(
+                f"{name} must return an element of the algebra, shape {shape}, not {getattr(out, 'shape', out)}."
+            )
+        if jnp.issubdtype(out.dtype, jnp.complexfloating) and self.algebra.dtype == jnp.float64:
+            raise TypeError(f"{name} must return real numbers on a real algebra, not complex ones.")
+        if out.dtype != self.algebra.dtype:
+            function = self._call_intern(name, lambda *args: jnp.asarray(fn(*args), self.algebra.dtype))
+        any_array = type(self.algebra).state_error is LieAlgebra.state_error
+        if not any_array and not checks.is_traced((self.params, function.consts)):
+            mu = self.algebra.element(jnp.asarray(np.random.default_rng(0).standard_normal(self.algebra.dim)))
+            wrong = self.algebra.state_error(np.asarray(_apply(function, mu, *self._args)))
+            if wrong is not None:
+                raise ValueError(f"{name} does not give an element of {type(self.algebra).__name__}: {wrong}")
+        return function
+
     def _make_noise(self, noise: Any) -> Noise:
         if isinstance(noise, Salt):
             return self._place_salt(noise)
@@ -274,6 +314,11 @@ class System(eqx.Module):
 
 
 @eqx.filter_jit
+def _apply(function: Function, *args: PyTree) -> PyTree:
+    return function(*args)
+
+
+@eqx.filter_jit
 def _two_gradients(algebra: Constant, grad: Function, h: Function, args: tuple, c: Array) -> tuple[Array, Array]:
     """The gradient that was given and that of h, at the element with coordinates c."""
     mu = algebra.value.element(c)
@@ -293,62 +338,6 @@ def _commute(system: System) -> Bool[Array, ""]:
 
 def _size(x: Array) -> Float[Array, ""]:
     return jnp.max(jnp.abs(x))
-
-
-def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
-    """A state (or a stack of them) as an array of the algebra's type, or an error that says what is wrong with it."""
-    checks.require_float64()
-    try:
-        array = mu if isinstance(mu, jax.Array) else np.asarray(mu)
-    except ValueError:
-        raise TypeError(f"{name} must be an array of numbers, not {mu!r}.") from None
-    if array.dtype.kind not in "fiuc":
-        raise TypeError(f"{name} must be an array of numbers, not of type {array.dtype}.")
-    if array.dtype.kind == "c" and algebra.dtype == jnp.float64:
-        raise TypeError(f"{name} is complex, but states of {type(algebra).__name__} are real.")
-    shape = (*leading, *algebra.shape)
-    if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape} for {type(algebra).__name__}, not {array.shape}.")
-    if not checks.is_traced(array):
-        host = np.asarray(array)
-        if not np.all(np.isfinite(host)):
-            where = tuple(int(i) for i in np.argwhere(~np.isfinite(host))[0])
-            raise ValueError(f"{name} must be finite: entry {where} is {host[where]}.")
-        for one in host.reshape((-1, *algebra.shape)):
-            wrong = type(algebra).state_error(algebra, one)  # a bound method of equinox's costs a short run its time
-            if wrong is not None:
-                raise ValueError(f"{name} is not a state of {type(algebra).__name__}: {wrong}")
-    states: Array = mu if isinstance(mu, jax.Array) and mu.dtype == algebra.dtype else jnp.asarray(array, algebra.dtype)
-    if type(algebra).element is LieAlgebra.element:
-        return states
-
-    def nearest(x: Array) -> Array:
-        return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
-
-    return jax.vmap(nearest)(states) if leading else nearest(states)
-
-
-def fit_params(old: PyTree, new: PyTree) -> PyTree:
-    """New parameters as arrays of the types of the old ones; shapes are the caller's business."""
-    if old is None:
-        raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
-    structures = jax.tree.structure(old), jax.tree.structure(new)
-    if structures[0] != structures[1]:
-        raise ValueError(
-            f"params must have the structure of the system's params, {structures[0]}, not {structures[1]}."
-        )
-
-    def fit(path: tuple, a: Array, b: Any) -> Array:
-        b = b if isinstance(b, jax.Array) else np.asarray(b)
-        if not np.can_cast(b.dtype, a.dtype, "same_kind"):
-            name = "params" + jax.tree_util.keystr(path)
-            raise TypeError(
-                f"{name} is of type {b.dtype}, but the system was made with {a.dtype}: "
-                "give System(..., params=...) numbers of the kind that is meant, such as 1.0 in place of 1."
-            )
-        return jnp.asarray(b, a.dtype)
-
-    return jax.tree_util.tree_map_with_path(fit, old, new)
 
 
 def _takes_three(apply: Callable) -> bool:

@@ -78,7 +78,7 @@ def test_cost(name, monkeypatch):
     """Actions and gradients of one step on so(3), counted in its program, are those declared."""
     for method in ACTIONS:
         monkeypatch.setattr(cj.SO3, method, marked(getattr(cj.SO3, method), "action"))
-    for method in ("drift", "part_gradient"):
+    for method in ("energy_gradient", "part_gradient"):
         monkeypatch.setattr(cj.System, method, marked(getattr(cj.System, method), "gradient"))
     parts = [lambda m, i=i: 0.5 * m[i] ** 2 / (i + 1) for i in range(3)]
     integrator, cost = ALL[name].fast(), ALL[name].claims.cost

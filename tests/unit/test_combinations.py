@@ -49,6 +49,7 @@ FEATURES = {
     "reduce": (False, True),
     "group": (False, True, "g0"),
     "params by member": (False, True),
+    "forcing": (False, True),
     "driver": ("Brownian", "Increments", "none"),
     "method": tuple(METHODS),
 }
@@ -60,6 +61,8 @@ def allowed(case):
     if alone and (case["params by member"] or case["reduce"]):
         return False
     if case["method"] == "CommutatorFree" and case["driver"] != "none":
+        return False
+    if case["method"] == "Strang" and case["forcing"]:
         return False
     if case["method"] == "IsospectralMidpoint" and case["algebra"] in ("so(4)", "so(3) ⋉ R³"):  # no Cayley transform
         return False
@@ -91,7 +94,8 @@ FAST, SLOW = table()
 
 
 def name(case):
-    flags = ["g0" if case[k] == "g0" else k for k in ("save", "reduce", "group", "params by member") if case[k]]
+    flags = ("save", "reduce", "group", "params by member", "forcing")
+    flags = ["g0" if case[k] == "g0" else k for k in flags if case[k]]
     return "; ".join([case[k] for k in ("algebra", "method", "run", "sink", "driver")] + flags)
 
 
@@ -120,7 +124,7 @@ def noises(case):
 
 
 def system(case):
-    """A quadratic energy, with a factor in `params`, and SALT noise."""
+    """A quadratic energy, with a factor in `params`, SALT noise, and friction along a fixed direction."""
     algebra = ALGEBRAS[case["algebra"]]
     weights = np.linspace(0.5, 1.5, algebra.dim)
     beta = 0.3 * np.random.default_rng(1).standard_normal((noises(case), algebra.dim))
@@ -128,7 +132,11 @@ def system(case):
     def energy(mu, k):
         return 0.5 * k * jnp.sum(weights * algebra.coordinates(mu) ** 2)
 
-    return cj.System(algebra, energy, [cj.salt(algebra.element(jnp.asarray(b))) for b in beta], params=1.0)
+    def friction(mu, k):
+        return 0.2 * k * algebra.ad_star(algebra.element(jnp.asarray(weights)), mu)
+
+    noise = [cj.salt(algebra.element(jnp.asarray(b))) for b in beta]
+    return cj.System(algebra, energy, noise, params=1.0, forcing=[friction] if case["forcing"] else [])
 
 
 def saved(mu):

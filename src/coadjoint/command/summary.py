@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..experiments.bath import ABOUT_BATH
 from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
 from ..running.results import scaled_errors
 from ..store.durable import Lock
@@ -209,6 +210,8 @@ def new(name: str) -> str:
     about = ABOUT_RUN | {"integrator": f"or {', '.join(n for n in known_integrators() if n != 'TMK')}"}
     width = max(len(f"{k} = {v}") for k, v in run.items())
     lines += ["", "[run]", *(f"{f'{k} = {v}':<{width}}  # {about[k]}" for k, v in run.items())]
+    lines += ["", "# Friction and temperature, in place of the model's own noise:", "# [bath]"]
+    lines += [f"# {k} = {v}  # {ABOUT_BATH[k]}" for k, v in (("friction", "0.1"), ("temperature", "0.1"))]
     lines += ["", "# All combinations go into one store:", "# [sweep]", "# run.key = [0, 1, 2]"]
     lines += ["# run.dt = { start = 0.01, stop = 0.02, count = 2 }"]
     return "\n".join(lines) + "\n"

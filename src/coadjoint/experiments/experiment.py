@@ -20,6 +20,7 @@ from ..store.durable import StoreError
 from ..store.layout import TOTALS, Axis
 from ..store.reading import Stored, read_header
 from ..store.recording import recording
+from .bath import check_bath, in_bath
 from .schema import (
     ExperimentError,
     check_model,
@@ -32,7 +33,7 @@ from .schema import (
     shown,
 )
 
-_SECTIONS = ("model", "run", "sweep")
+_SECTIONS = ("model", "run", "sweep", "bath")
 _RESERVED = {"time", "sample", "member", "tile", "component", "row", "column", "casimir", "mu", "energy", "casimirs"}
 
 
@@ -60,6 +61,8 @@ class Experiment:
             for tables in self.combinations()[:1]:
                 check_model(tables["model"], self.factory)
                 check_run(tables["run"])
+                if "bath" in tables:
+                    check_bath(tables["bath"])
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -87,9 +90,11 @@ class Experiment:
             made: dict[str, Any] = {}
             for tables in self.combinations():
                 make, arguments = check_model(tables["model"], self.factory)
-                key = json.dumps(arguments)
+                bath = check_bath(tables["bath"]) if "bath" in tables else None
+                key = json.dumps([arguments, bath])
                 if key not in made:
-                    made[key] = make_model(make, arguments)
+                    system, mu0 = make_model(make, arguments)
+                    made[key] = system if bath is None else in_bath(system, bath), mu0
                 system, mu0 = made[key]
                 plans.append(_plan(system, mu0, check_run(tables["run"])))
             _check_alike(plans, self.axes)

@@ -318,7 +318,7 @@ def _option(where: str, kind: Any, value: Any) -> Any:
 
 # [sweep]
 
-FIXED = ("model.name", "run.members", "run.group", "run.reduce")
+FIXED = ("model.name", "bath.fields", "run.members", "run.group", "run.reduce")
 
 
 def check_sweep(table: Any) -> dict[str, list[Any]]:
@@ -327,8 +327,8 @@ def check_sweep(table: Any) -> dict[str, list[Any]]:
         raise ExperimentError(f"sweep must be a table, not {shown(table)}.")
     swept = dict(_swept(table))
     for name, values in swept.items():
-        if name.split(".")[0] not in ("model", "run") or "." not in name:
-            raise ExperimentError(f"sweep.{name} is not known: write model.{name} or run.{name}.")
+        if name.split(".")[0] not in ("model", "bath", "run") or "." not in name:
+            raise ExperimentError(f"sweep.{name} is not known: write model.{name} or run.{name}, or bath.{name}.")
         if name in FIXED:
             raise ExperimentError(f"sweep.{name} cannot be swept: make stores of their own.")
         if not values:

@@ -20,10 +20,11 @@ _OUTER, _WEIGHT = 0.15**0.5, 5 / 18  # the outer nodes of three-point Gauss–Le
 class DiscreteGradient(OrbitMethod):
     """TMK with a discrete gradient, which keeps the energy where there is no noise.
 
-        σ = ∇̄h(μ_n, μ_{n+1}) dt + Σ_i ∂h_i(m) ΔS^i,   μ_{n+1} = flow(sσ, μ_n),   m = ½ (μ_n + μ_{n+1}).
+        σ = (∇̄h(μ_n, μ_{n+1}) + g(m)) dt + Σ_i ∂h_i(m) ΔS^i,   μ_{n+1} = flow(sσ, μ_n),   m = ½ (μ_n + μ_{n+1}).
 
     A discrete gradient has <Δ, ∇̄h> = h(μ_{n+1}) − h(μ_n), Δ = μ_{n+1} − μ_n. The flow keeps <μ, σ>, so that without
-    noise this is <Δ, σ>/dt = 0. For quadratic h both kinds are ∂h(m), and the method is TMK.
+    noise and forcing g this is <Δ, σ>/dt = 0; with a forcing it is −<Δ, g(m)>, what that works. For quadratic h both
+    kinds are ∂h(m), and the method is TMK.
 
     - `kind="gonzalez"`: ∇̄h = ∂h(m) + (N/|Δ|²) Δ,   N = h(μ_{n+1}) − h(μ_n) − <Δ, ∂h(m)>, for any h.
     - `kind="average"`: ∇̄h = ∫₀¹ ∂h(μ_n + ξΔ) dξ, the average vector field, by `nodes` Gauss–Legendre nodes: the energy
@@ -83,7 +84,9 @@ class DiscreteGradient(OrbitMethod):
             change = algebra.change(s * sigma, mu)
             end = mu + change
             mean = gonzalez(system, mu, end) if self.kind == "gonzalez" else average(system, mu, end, self.nodes)
-            noise = system.noise(mu + 0.5 * change, lam * S) if system.noises else 0.0
+            m = mu + 0.5 * change
+            mean = mean + system.force(m) if system.forces else mean
+            noise = system.noise(m, lam * S) if system.noises else 0.0
             return sigma - lam * dt * mean - noise, change
 
         return self.solve(system, f, lambda: at_zero(system, mu, dt, S))
@@ -93,8 +96,8 @@ def gonzalez(system: System, start: State, end: State) -> Element:
     """∂h(m) + (N/|Δ|²) Δ."""
     algebra = system.algebra
     m, delta = 0.5 * (start + end), end - start
-    centre = system.drift(m)
-    outer = system.drift(m - _OUTER * delta) - centre + (system.drift(m + _OUTER * delta) - centre)
+    centre = system.energy_gradient(m)
+    outer = system.energy_gradient(m - _OUTER * delta) - centre + (system.energy_gradient(m + _OUTER * delta) - centre)
     before, after = system.energy(start), system.energy(end)
     difference = after - before - algebra.pairing(delta, centre)
     integral = _WEIGHT * algebra.pairing(delta, outer)
@@ -111,7 +114,7 @@ def average(system: System, start: State, end: State, nodes: int) -> Element:
     m, delta = 0.5 * (start + end), end - start
     total = jnp.zeros_like(start)
     for xi, weight in zip(x, w, strict=True):
-        total = total + 0.5 * weight * system.drift(m + (0.5 * xi) * delta)
+        total = total + 0.5 * weight * system.energy_gradient(m + (0.5 * xi) * delta)
     return total
 
 

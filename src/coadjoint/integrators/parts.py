@@ -26,7 +26,7 @@ def energy_parts(system: System) -> list[Part]:
     algebra = system.algebra
 
     def restricted(block: Array) -> Part:
-        return lambda mu: algebra.element(block * algebra.coordinates(system.drift(mu)))
+        return lambda mu: algebra.element(block * algebra.coordinates(system.energy_gradient(mu)))
 
     return [restricted(jnp.asarray(block)) for block in commuting_blocks(algebra)]
 
@@ -56,6 +56,10 @@ def commuting_blocks(algebra: LieAlgebra) -> tuple[np.ndarray, ...]:
 
 def check_parts(name: str, system: System) -> None:
     """Raise unless every part is exactly solvable, which is tried at a random state."""
+    if system.forces:
+        raise ValueError(
+            f"{name} takes the exact flows of parts of h, and a forcing is no part of it: TMK() takes any forcing."
+        )
     needs = (
         "give its parts, System(algebra, [h_1, h_2, …]), each of them a function φ(<μ, a>), or of several <μ, a_j> "
         "with a_j that commute."
@@ -96,7 +100,7 @@ def _defects(system: System) -> tuple[Float[Array, " K"], Float[Array, " P"]]:
 
     between, along = [], []
     for block in () if system.parts else map(jnp.asarray, commuting_blocks(algebra)):
-        value, change = jax.jvp(system.drift, (mu,), (algebra.element((1.0 - block) * y),))
+        value, change = jax.jvp(system.energy_gradient, (mu,), (algebra.element((1.0 - block) * y),))
         between.append(size(block * algebra.coordinates(change)) / (1.0 + size(value)))
     noises = [] if system.additive else noise_parts(system, jnp.ones(system.n_noise))
     for gradient in energy_parts(system) + noises:

@@ -140,8 +140,8 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
         strong = c.strong_commuting if system.commuting or system.n_noise == 1 else c.strong
     kept = {
         "Casimirs": c.casimirs,
-        "energy": c.energy in _KEEPS[energy],
-        "Poisson structure": c.symplectic,
+        "energy": c.energy in _KEEPS[energy] and not system.forces,
+        "Poisson structure": c.symplectic and not system.forces,
         "time symmetry": c.symmetric,
     }
     path = "log-signature" if needs.third else "areas" if needs.areas else "ΔZ" if needs.Z else ""
@@ -195,4 +195,5 @@ def _words(system: System, energy: str) -> str:
     commute = "" if M == 1 or not system.additive else " that commute" if system.commuting else " that do not commute"
     noise = "no noise" if M == 0 else f"{M} {kind} noise{'s' if M > 1 else ''}{commute}"
     h = {"any": "no polynomial"}.get(energy, energy)
-    return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h}; {noise};"
+    forcing = " forcing;" if system.forces else ""
+    return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h};{forcing} {noise};"

@@ -31,8 +31,9 @@ class TMK15(OrbitMethod):
 
         L₂ = s Σ_{i<j} A_ij [β_i, β_j],   L₃ = ⅓ Σ_ijk ℓ_ijk [β_i,[β_j, β_k]],
 
-    ℓ being level 3 of the log-signature of the path. Noises known to commute need ΔZ alone. For others the path is
-    sampled in about dt^{−½} parts of each step with areas of each part: a cost that grows as M² dt^{−5/4} a step.
+    ℓ being level 3 of the log-signature of the path; with a forcing g, ∂h + g stands for ∂h. Noises known to commute
+    need ΔZ alone. For others the path is sampled in about dt^{−½} parts of each step with areas of each part: a cost
+    that grows as M² dt^{−5/4} a step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(

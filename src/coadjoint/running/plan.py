@@ -15,7 +15,8 @@ from ..integrators.base import Integrator
 from ..numerics import checks
 from ..numerics.caching import Bounded
 from ..numerics.functions import Function, intern
-from ..systems import System, check_state, fit_params
+from ..states import check_state, fit_params
+from ..systems import System
 from .attitudes import check_group
 from .members import energy_of_states, params_of
 from .points import Clock, Point, Record, record, start

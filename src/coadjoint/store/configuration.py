@@ -91,11 +91,13 @@ def _code(x: Any) -> dict[str, str]:
 
 
 def _system(system: System) -> dict[str, Any]:
+    forcing = {"forcing": describe(system.forces)} if system.forces else {}  # stores without stay what they were
     return {
         "algebra": describe(system.algebra),
         "side": system.side,
         "hamiltonian": describe(system.h),
         "gradient": describe(system.grad_h),
+        **forcing,
         "noise": [_noise(system, n) for n in system.noises],
         "params": describe(system.params),
     }

@@ -1,0 +1,224 @@
+"""Friction and temperature on coadjoint orbits: double brackets and heat baths.
+
+With fields e_1 … e_M, any elements of the algebra, and ν♯ = Σ_i e_i <ν, e_i>, a friction θ moves by the element
+
+    g(μ) = s θ (ad*_{∂h} μ)♯,
+
+along which h falls by θ Σ_i <ad*_{∂h}μ, e_i>² in a unit of time, on the orbit. With the noises σ e_i ∘ dWⁱ besides, and
+σ² = 2θT, the density exp(−h/T) with respect to the Liouville measure of the orbit is stationary: X_i = s ad*_{e_i} μ is
+a Hamiltonian vector field, hence without divergence, and −div(p V) + ½σ² Σ_i X_i X_i p = 0 for V = −θ Σ_i X_i(h) X_i.
+No invariant metric is needed. For so(3), left: dΠ = Π×Ω dt + θ Π×(Π×Ω) dt + σ Σ_i Π×e_i ∘ dWⁱ.
+
+References: Bloch, Krishnaprasad, Marsden and Ratiu, The Euler–Poincaré equations and double bracket dissipation (1996);
+Arnaudon, De Castro and Holm, Noise and dissipation on coadjoint orbits (2018).
+"""  # fmt: skip
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from .algebras.base import Element, LieAlgebra, State
+from .noises import Noise
+from .numerics import checks
+from .numerics.functions import Constant
+from .systems import System
+
+_LARGEST = 200  # dimension up to which it is asked whether exp(−h/T) can be normalised
+
+
+def double_bracket(system: System, *, friction: Any, fields: Any = None) -> System:
+    """The system with friction: the forcing g = s θ (ad*_{∂h} μ)♯, ν♯ = Σ_i e_i <ν, e_i>, along which h falls.
+
+    - `friction`: θ > 0.
+    - `fields`: e_1 … e_M, a stack of elements of the algebra (or one); by default a basis that is orthonormal in the
+      pairing, for which ν♯ = ν in coordinates.
+
+    Its params are {"friction": θ} and, if the system has any, "system": those of the system. So θ can vary by member,
+    and be differentiated.
+    """
+    _check_system("double_bracket", system)
+    params = {"friction": _positive("friction", friction), **_own_params(system)}
+    return _bathed(system, params, _fields(system, fields), False)
+
+
+def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = None) -> System:
+    """The system in a heat bath of temperature T: friction θ, and noise σ e_i ∘ dWⁱ with σ² = 2θT.
+
+        dμ = s ( ad*_{∂h + g} μ dt + σ Σ_i ad*_{e_i} μ ∘ dWⁱ ),   g = s θ (ad*_{∂h} μ)♯,   ν♯ = Σ_i e_i <ν, e_i>.
+
+    The law exp(−h/T) on each orbit is stationary; where the fields reach all of the orbit it is the only one.
+
+    - `temperature`: T > 0, in the units of h. `friction`: θ > 0, a rate for each unit of h.
+    - `fields`: e_1 … e_M, a stack of elements of the algebra (or one); by default a basis that is orthonormal in the
+      pairing, drawn as one element, so that M = dim and nothing is stacked.
+
+    Its params are {"temperature": T, "friction": θ} and, if the system has any, "system": those of the system. So T and
+    θ can vary by member, and be differentiated. A warning says where exp(−h/T) seems not to be normalisable, and where
+    the system has noise or forcing of its own, so that the bath alone does not decide what is stationary.
+    """  # fmt: skip
+    _check_system("heat_bath", system)
+    params = {
+        "friction": _positive("friction", friction),
+        "temperature": _positive("temperature", temperature),
+        **_own_params(system),
+    }
+    own = [what for what, has in (("noise", system.n_noise), ("forcing", system.forces)) if has]
+    if own:
+        warnings.warn(
+            f"heat_bath: the system has {' and '.join(own)} of its own beside the bath, so that exp(−h/T) need not be "
+            "stationary (for a model, alpha=None leaves its noise out).",
+            stacklevel=2,
+        )
+    word = _unbounded(system)
+    if word is not None:
+        warnings.warn(f"heat_bath: exp(−h/T) may not be normalisable on the orbits: {word}", stacklevel=2)
+    return _bathed(system, params, _fields(system, fields), True)
+
+
+class _BathNoise(Noise):
+    """σ Σ_i e_i dWⁱ, σ² = 2θT; without fields, the element with the coordinates σ dW."""
+
+    algebra: Constant = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    fields: Array | None
+    additive: bool = eqx.field(default=True, static=True, init=False)
+
+    def __init__(self, algebra: LieAlgebra, fields: Array | None):
+        self.algebra, self.fields = Constant(algebra), fields
+        self.size = algebra.dim if fields is None else len(fields)
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """σ Σ_i e_i dWⁱ."""
+        sigma = jnp.sqrt(2.0 * params["friction"] * params["temperature"])
+        if self.fields is None:
+            return self.algebra.value.element(sigma * dS)
+        return jnp.tensordot(sigma * dS, self.fields, axes=1)
+
+
+class _Inner(Noise):
+    """The noise of a system that is inside of a bath: its params are a part of all."""
+
+    noise: Noise
+    size: int = eqx.field(static=True)
+    additive: bool = eqx.field(static=True)
+
+    def __init__(self, noise: Noise):
+        self.noise, self.size, self.additive = noise, noise.size, noise.additive
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i."""
+        return self.noise.apply(mu, dS, params.get("system"))
+
+
+def _own_params(system: System) -> dict[str, PyTree]:
+    return {} if system.params is None else {"system": system.params}
+
+
+def _bathed(system: System, params: PyTree, fields: Array | None, warm: bool) -> System:
+    """The system with friction, and with noise if it is `warm`."""
+    algebra, s = system.algebra, system.sign
+
+    def args(p: PyTree) -> tuple:
+        return () if system.params is None else (p["system"],)
+
+    def inner(function: Callable) -> Callable:
+        return lambda mu, p: function(mu, *args(p))
+
+    def inside(p: PyTree) -> System:
+        return system if system.params is None else eqx.tree_at(lambda x: x.params, system, p["system"])
+
+    def friction(mu: State, p: PyTree) -> Element:
+        pull = algebra.ad_star(inside(p).energy_gradient(mu), mu)
+        if fields is not None:
+            pull = jnp.tensordot(jax.vmap(lambda e: algebra.pairing(pull, e))(fields), fields, axes=1)
+        return s * p["friction"] * pull
+
+    noise: list[Noise] = [_Inner(n) for n in system.noises]
+    if warm:
+        noise.append(_BathNoise(algebra, fields))
+    return System(
+        algebra,
+        [inner(h) for h in system.parts] if system.parts else inner(system.h),
+        noise,
+        side=system.side,  # pyright: ignore[reportArgumentType]
+        params=params,
+        gradient=None if system.grad_h is None else inner(system.grad_h),
+        forcing=[*(inner(g) for g in system.forces), friction],
+    )
+
+
+def _check_system(name: str, system: Any) -> None:
+    if not isinstance(system, System):
+        raise TypeError(f"{name} takes a System, not {type(system).__name__}.")
+
+
+def _positive(name: str, value: Any) -> Any:
+    """A number above 0; a traced one passes, so that it can be differentiated."""
+    if checks.is_traced(value):
+        return value
+    hint = "; double_bracket(system, friction=...) has friction and no noise" if name == "temperature" else ""
+    if np.ndim(value) != 0 or isinstance(value, (bool, str)) or not np.isreal(value):
+        raise TypeError(f"{name} must be a number above 0, not {value!r}.")
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a number above 0, not {value!r}{hint}.")
+    return np.float64(value)
+
+
+def _fields(system: System, fields: Any) -> Array | None:
+    """The fields as a stack, or an error that says what is wrong with them."""
+    if fields is None:
+        return None
+    algebra = system.algebra
+    try:
+        stack = jnp.asarray(fields)
+    except (TypeError, ValueError):
+        raise TypeError(f"fields must be an array of numbers, not {fields!r}.") from None
+    stack = stack[None] if stack.shape == algebra.shape else stack
+    if stack.shape[1:] != algebra.shape or len(stack) == 0:
+        shape = ", ".join(map(str, algebra.shape))
+        raise ValueError(f"fields must have shape (M, {shape}), M elements of the algebra, not {stack.shape}.")
+    if jnp.iscomplexobj(stack) and algebra.dtype == jnp.float64:
+        raise TypeError("fields must be real on a real algebra, not complex.")
+    stack = stack.astype(algebra.dtype)
+    if not checks.is_traced(stack):
+        if not np.all(np.isfinite(np.asarray(stack))):
+            raise ValueError("fields must be finite: they have a NaN or an infinity.")
+        for k, e in enumerate(np.asarray(stack)):
+            wrong = algebra.state_error(e)
+            if wrong is not None:
+                raise ValueError(f"fields[{k}] is not an element of {type(algebra).__name__}: {wrong}")
+    return stack
+
+
+def _unbounded(system: System) -> str | None:
+    """What speaks against exp(−h/T): a way along an orbit to states as large as one likes on which h does not grow."""
+    if system.algebra.dim > _LARGEST or checks.is_traced(system):
+        return None
+    size, energy = (np.asarray(x) for x in _far_away(system))
+    far = size[:, 1] > 3.0 * size[:, 0]
+    bad = np.flatnonzero(far & ~(energy[:, 1] > energy[:, 0] + 1e-9 * np.abs(energy[:, 0])))
+    if not len(bad):
+        return None
+    (a, b), (h0, h1) = size[bad[0]], energy[bad[0]]
+    return f"along one from |μ| = {a:.3g} to {b:.3g} the energy goes from {h0:.3g} to {h1:.3g}, and not up."
+
+
+@eqx.filter_jit
+def _far_away(system: System) -> tuple[Float[Array, "k 2"], Float[Array, "k 2"]]:
+    """The sizes and energies of random states, and of where random directions take them."""
+    algebra = system.algebra
+    starts, ways = (jnp.asarray(x) for x in np.random.default_rng(0).standard_normal((2, 16, algebra.dim)))
+
+    def one(start: Array, way: Array) -> tuple[Array, Array]:
+        mu = algebra.element(start)
+        both = mu, algebra.flow(algebra.element(10.0 * way), mu)
+        sizes = jnp.stack([jnp.linalg.norm(algebra.coordinates(m)) for m in both])
+        return sizes, jnp.stack([system.energy(m) for m in both])
+
+    return jax.vmap(one)(starts, ways)

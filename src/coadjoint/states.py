@@ -1,0 +1,67 @@
+"""States and parameters that a user gave: arrays of the right kind, or an error that says what is wrong with them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .algebras.base import LieAlgebra
+from .numerics import checks
+
+
+def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
+    """A state (or a stack of them) as an array of the algebra's type, or an error that says what is wrong with it."""
+    checks.require_float64()
+    try:
+        array = mu if isinstance(mu, jax.Array) else np.asarray(mu)
+    except ValueError:
+        raise TypeError(f"{name} must be an array of numbers, not {mu!r}.") from None
+    if array.dtype.kind not in "fiuc":
+        raise TypeError(f"{name} must be an array of numbers, not of type {array.dtype}.")
+    if array.dtype.kind == "c" and algebra.dtype == jnp.float64:
+        raise TypeError(f"{name} is complex, but states of {type(algebra).__name__} are real.")
+    shape = (*leading, *algebra.shape)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} for {type(algebra).__name__}, not {array.shape}.")
+    if not checks.is_traced(array):
+        host = np.asarray(array)
+        if not np.all(np.isfinite(host)):
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(host))[0])
+            raise ValueError(f"{name} must be finite: entry {where} is {host[where]}.")
+        for one in host.reshape((-1, *algebra.shape)):
+            wrong = type(algebra).state_error(algebra, one)  # a bound method of equinox's costs a short run its time
+            if wrong is not None:
+                raise ValueError(f"{name} is not a state of {type(algebra).__name__}: {wrong}")
+    states: Array = mu if isinstance(mu, jax.Array) and mu.dtype == algebra.dtype else jnp.asarray(array, algebra.dtype)
+    if type(algebra).element is LieAlgebra.element:
+        return states
+
+    def nearest(x: Array) -> Array:
+        return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
+
+    return jax.vmap(nearest)(states) if leading else nearest(states)
+
+
+def fit_params(old: PyTree, new: PyTree) -> PyTree:
+    """New parameters as arrays of the types of the old ones; shapes are the caller's business."""
+    if old is None:
+        raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
+    structures = jax.tree.structure(old), jax.tree.structure(new)
+    if structures[0] != structures[1]:
+        raise ValueError(
+            f"params must have the structure of the system's params, {structures[0]}, not {structures[1]}."
+        )
+
+    def fit(path: tuple, a: Array, b: Any) -> Array:
+        b = b if isinstance(b, jax.Array) else np.asarray(b)
+        if not np.can_cast(b.dtype, a.dtype, "same_kind"):
+            name = "params" + jax.tree_util.keystr(path)
+            raise TypeError(
+                f"{name} is of type {b.dtype}, but the system was made with {a.dtype}: "
+                "give System(..., params=...) numbers of the kind that is meant, such as 1.0 in place of 1."
+            )
+        return jnp.asarray(b, a.dtype)
+
+    return jax.tree_util.tree_map_with_path(fit, old, new)

@@ -18,7 +18,7 @@ X = np.random.default_rng(1).standard_normal((64, 4))
 
 
 def heavy(x):
-    """Sums of products, differences, loops, functions of libm."""
+    """Sums of products, differences, loops, functions."""
     y = (A @ x) * (x @ A) - jnp.outer(x, x) @ x + jnp.cross(x[:3], (A @ x)[:3]).sum()
     y = jax.lax.while_loop(lambda s: jnp.sum(s**2) > 1.0, lambda s: 0.7 * s + 0.01 * jnp.sin(s) * s, y)
     return y - x * jnp.sin(x) + jnp.prod(x) * y / (1.0 + x @ x)

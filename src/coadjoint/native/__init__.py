@@ -7,9 +7,10 @@ Read in this order:
 - `evaluator`: evaluates a traced program number by number, with the rules of
   `moves`, `indexing`, `rules`, `control` (one table of primitives each) and `composed` (primitives made of others);
 - `code`: collects what varies, as operations in LLVM's language; `operations`: JAX's operations on single numbers;
+- `mathematics`: sin, exp, … of its own, one family a file;
 - `cpu`: the target. The loop around a step, memory, and compilation for this very processor;
 - `jaxprs`: what is spelled differently in different versions of JAX;
 - `refused`: the exception that says why a program is not made native code.
 """
 
-ARITHMETIC = 2  # the version of the bits: stores record it, and it changes whenever the same program gives others
+ARITHMETIC = 3  # the version of the bits: stores record it, and it changes whenever the same program gives others

@@ -4,8 +4,9 @@ What an operation of JAX's is made of stands in `operations`; the loop around a 
 
 **Arithmetic.** A product that is used once, by a sum in the same basic block, is written together with it as one fused
 multiply-add, x y ± z rounded once; of two such products the first. That is decided here, from the program alone, and
-nothing is left to the compiler: every processor with FMA gives the same bits, for any width. This is arithmetic 2
-(`native.ARITHMETIC`); in arithmetic 1, that of version 0.1, the compiler contracted what it liked.
+nothing is left to the compiler: every processor with FMA gives the same bits, for any width. This is arithmetic 2;
+in arithmetic 1, that of version 0.1, the compiler contracted what it liked. Arithmetic 3 (`native.ARITHMETIC`) is
+the same with functions of its own (`mathematics`) in place of the C library's.
 """
 
 import struct
@@ -58,7 +59,8 @@ class Code:
         self.lines: list[str | Sum] = []
         self.block = "step.body"  # the basic block that is being written
         self.uses: Counter[str] = Counter()  # how often names occur as operands
-        self.external: dict[str, int] = {}  # functions of the C library, and of how many numbers they are
+        self.functions: dict[str, str] = {}  # that are called, as text
+        self.called: dict[tuple[str, ...], list[Value]] = {}  # what came out of calls
         self._products: dict[str, Product] = {}
         self._count = 0
 
@@ -110,11 +112,11 @@ class Code:
 
     def mark(self) -> tuple:
         """Where the writing stands, …"""
-        return len(self.lines), self.block, self.uses.copy()
+        return len(self.lines), self.block, self.uses.copy(), self.called.copy()
 
     def back_to(self, mark: tuple) -> None:
         """… to which it can be taken back."""
-        length, self.block, self.uses = mark
+        length, self.block, self.uses, self.called = mark
         del self.lines[length:]
 
     # Products and sums of floating-point numbers.
@@ -190,20 +192,6 @@ class Code:
         kind = self.kind(dtype)
         args = ", ".join(f"{kind} {self.text(x)}" for x in xs)
         return self.write(f"call {kind} @llvm.{name}.{self.suffix(dtype)}({args}{more})", dtype)
-
-    def libm(self, name: str, xs: Sequence[Any]) -> Value:
-        """A function of the C library, member by member."""
-        if xs[0].dtype != np.float64:
-            raise Refused(f"`{name}` of numbers of type {xs[0].dtype} has no native rule.")
-        self.external[name] = len(xs)
-        if self.width == 1:
-            return self.write(f"call double @{name}({', '.join(f'double {self.text(x)}' for x in xs)})", np.float64)
-        out, kind = "poison", self.kind(np.float64)
-        for i in range(self.width):
-            parts = [self.write(f"extractelement {kind} {self.text(x)}, i64 {i}", np.float64).name for x in xs]
-            y = self.write(f"call double @{name}({', '.join(f'double {p}' for p in parts)})", np.float64).name
-            out = self.write(f"insertelement {kind} {out}, double {y}, i64 {i}", np.float64).name
-        return Value(out, np.float64)
 
 
 def _literal(x: Any) -> str:

@@ -5,7 +5,6 @@ LLVM's language becomes machine code. A group of `width` members lies side by si
 """
 
 import ctypes
-import ctypes.util
 from collections.abc import Sequence
 from functools import cache
 from string import Template
@@ -15,7 +14,6 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from .code import TYPES, Code, Value
-from .operations import LIBM
 from .refused import Refused
 
 _LOOP = Template("""\
@@ -87,9 +85,8 @@ $keep
 exit:
   ret void
 }
-$external
+$functions
 attributes #0 = { nounwind "no-trapping-math"="true" "no-builtins" }
-attributes #1 = { nounwind willreturn memory(none) }
 !0 = !{!"branch_weights", i32 2000, i32 1}
 """)
 
@@ -165,10 +162,7 @@ def step_loop(code: Code, inputs: dict[str, list[Value]], attempts: Sequence[Any
         ],
         "save": [line for i, x in enumerate(saved) for line in _store(code, x, "%slot.at", i, f"%save{i}")],
         "keep": [line for i, x in enumerate(state) for line in _store(code, x, "%state.at", i, f"%keep{i}")],
-        "external": [
-            f"declare double @{name}({', '.join(['double'] * count)}) #1"
-            for name, count in sorted(code.external.items())
-        ],
+        "functions": list(code.functions.values()),
     }
     lines["body"] = code.written()
     sizes = {"state": state, "own": own, "path": path, "saved": saved}
@@ -245,9 +239,6 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
     if llvm.get_process_triple().startswith("x86_64") and not llvm.get_host_cpu_features().get("fma"):
         raise Refused(f"The processor {llvm.get_host_cpu_name()} has no fused multiply-add.")
-    library = ctypes.CDLL(ctypes.util.find_library("m"))
-    for name in LIBM.values():
-        llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 
 
 def _machine(level: int) -> Any:

@@ -133,10 +133,11 @@ class Evaluator:
             return simple
         if not any(varies(v) for v in xs):
             return bind(*xs)
-        self.left -= 1
+        written = operations.write(self.code, name, params, dtype, [self.operand(v) for v in xs])
+        self.left -= operations.size(self.code, name)
         if self.left < 0:
             raise Refused(f"The step takes more than {self.limit} operations.")
-        return operations.write(self.code, name, params, dtype, [self.operand(v) for v in xs])
+        return written
 
     def _simplified(self, name: str, dtype: Any, xs: Sequence[Any]) -> Any:
         """What an operation with some known numbers comes to without being done; None if it must be done."""

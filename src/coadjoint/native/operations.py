@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from . import mathematics
 from .code import Code, Value
 from .kinds import known, number
 from .refused import Refused
@@ -15,11 +16,6 @@ _COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge
 _INTEGERS = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _INTRINSIC = {"abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "max": "maximum", "min": "minimum"}
 _ROUND = ("round", "roundeven")  # JAX's rounding methods: away from zero, to even
-LIBM = {
-    name: name
-    for name in "sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log1p log2 pow "
-    "cbrt erf erfc lgamma nextafter".split()
-} | {"rem": "fmod"}
 
 
 def write(code: Code, name: str, params: dict, dtype: Any, xs: Sequence[Any]) -> Any:
@@ -34,6 +30,11 @@ def write(code: Code, name: str, params: dict, dtype: Any, xs: Sequence[Any]) ->
 def known_to(name: str) -> bool:
     """Whether there is an operation with this name."""
     return name in REALS or name in INTEGERS or name in COMMON
+
+
+def size(code: Code, name: str) -> int:
+    """How many operations it is made of, once written."""
+    return mathematics.size(code, name) if name in mathematics.FUNCTIONS else 1
 
 
 def _plain(op: str) -> Rule:
@@ -76,8 +77,8 @@ def _intrinsic(name: str) -> Rule:
     return lambda code, params, dtype, *xs: code.intrinsic(name, xs)
 
 
-def _libm(name: str) -> Rule:
-    return lambda code, params, dtype, *xs: code.libm(name, [converted(code, x, dtype) for x in xs])
+def _function(name: str) -> Rule:
+    return lambda code, params, dtype, *xs: mathematics.write(code, name, [converted(code, x, dtype) for x in xs])
 
 
 def converted(code: Code, x: Any, dtype: Any) -> Any:
@@ -214,11 +215,6 @@ def _reciprocal_root(code: Code, params: dict, dtype: Any, x: Any) -> Any:
     return write(code, "div", {}, dtype, [number(1, dtype), code.intrinsic("sqrt", [x])])
 
 
-def _logistic(code: Code, params: dict, dtype: Any, x: Any) -> Any:
-    e = code.libm("exp", [code.negative(x)])
-    return write(code, "div", {}, dtype, [number(1, dtype), write(code, "add", {}, dtype, [number(1, dtype), e])])
-
-
 COMMON: dict[str, Rule] = {
     **{name: _comparison(test) for name, test in _COMPARE.items()},
     "bitcast_convert_type": _bits,
@@ -232,7 +228,7 @@ COMMON: dict[str, Rule] = {
 }
 REALS: dict[str, Rule] = {
     **{name: _intrinsic(function) for name, function in _INTRINSIC.items()},
-    **{name: _libm(function) for name, function in LIBM.items()},
+    **{name: _function(name) for name in mathematics.FUNCTIONS},
     "add": lambda code, params, dtype, x, y: code.sum("fadd", x, y),
     "add_any": lambda code, params, dtype, x, y: code.sum("fadd", x, y),
     "eq_to": _total("eq"),
@@ -242,7 +238,6 @@ REALS: dict[str, Rule] = {
         f"fdiv {code.kind(dtype)} {code.text(x)}, {code.text(y)}", dtype
     ),
     "is_finite": _finite,
-    "logistic": _logistic,
     "mul": lambda code, params, dtype, x, y: code.product(x, y),
     "neg": lambda code, params, dtype, x: code.negative(x),
     "real": lambda code, params, dtype, x: x,
@@ -261,7 +256,7 @@ INTEGERS: dict[str, Rule] = {
     "neg": lambda code, params, dtype, x: write(code, "sub", {}, dtype, [number(0, dtype), x]),
     "not": _not,
     "population_count": lambda code, params, dtype, x: code.intrinsic("ctpop", [x]),
-    "pow": _libm("pow"),
+    "pow": _function("pow"),
     "rem": _rest,
     "shift_left": _shift("shl"),
     "shift_right_arithmetic": _shift("ashr"),

@@ -16,7 +16,7 @@ import zarr
 
 import coadjoint as cj
 from coadjoint.running import loop, plan
-from coadjoint.store import creating, durable, layout, reading, sink
+from coadjoint.store import checkpoints, creating, durable, layout, sink
 
 EM = cj.EulerMaruyamaMK()
 BETA = np.array([[0.3, 0.2, 0.5], [0.0, 0.4, 0.1]])
@@ -106,7 +106,7 @@ def stop_after(commits, monkeypatch):
         left[0] -= 1
         save(*args)
 
-    monkeypatch.setattr(sink, "save_checkpoint", counted)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", counted)
 
 
 # What is in a store.
@@ -210,7 +210,7 @@ def test_the_point_of_a_checkpoint_is_that_of_its_step(busy, tmp_path):
     options = {"dt": 0.05, "key": 3, "integrator": cj.Heun()}
     with pytest.raises(cj.UnsolvedStepError):
         cj.solve(bad, MU0, t1=10.0, out=path, **options)
-    found = reading.read_checkpoint(path / "checkpoint" / "part-000000.npz")
+    found = checkpoints.Checkpoints(path).read(0)
     assert found.step == 128
     same_bits(found.leaves[".mu"], cj.solve(bad, MU0, t1=6.4, **options).mu[-1])
 
@@ -401,7 +401,7 @@ def test_the_second_process_is_refused(busy, tmp_path, monkeypatch):
         raise Cut
 
     with monkeypatch.context() as patch, pytest.raises(Cut):
-        patch.setattr(sink, "save_checkpoint", meanwhile)
+        patch.setattr(checkpoints, "save_checkpoint", meanwhile)
         solve(path)
     assert f"{path} is being written by process {os.getpid()} on" in said[0]
     solve(path, resume=True)
@@ -589,3 +589,44 @@ def test_a_kill_during_creation_leaves_nothing_in_the_way(tmp_path, usual):
         solve(tmp_path / "run.zarr", resume=True)
     same_bits(solve(tmp_path / "run.zarr").mu, usual.mu)
     assert [p.name for p in tmp_path.iterdir()] == ["run.zarr"]
+
+
+def test_few_files(tmp_path, monkeypatch):
+    """Small accumulators are kept in checkpoints, totals of many tiles in one file, checkpoints packed at the end."""
+    monkeypatch.setattr(plan, "LARGEST_TILE", 4)
+    run = {"members": 4 * 40, "reduce": cj.Mean(), "save_every": 10, "integrator": cj.HeunMK(), "dt": 0.1, "key": 0}
+    path, whole = tmp_path / "run.zarr", tmp_path / "whole.zarr"
+    cj.ensemble(system(), MU0, t1=2.0, out=path, **run)
+    names = sorted(p.name for p in (path / "checkpoint").iterdir())
+    assert names == ["all.zip", "lock", "zarr.json"]
+    assert len([p for p in path.rglob("*") if p.is_file()]) < 40  # there were more than 400
+    half = cj.open(path)
+    assert half.sizes["member"] == 160 and (half["steps"] == 20).all() and "partial_0" not in half
+    # Going on from what was packed, cut off half-way, is as good as one run.
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        stop_after(9, patch)
+        cj.ensemble(system(), MU0, t1=4.0, out=path, resume=True, **run)
+    assert set(np.unique(cj.open(path)["steps"])) == {20, 40}
+    assert set(np.unique(zarr.open_group(path)["steps"])) <= {20, 40}
+    stored = cj.ensemble(system(), MU0, t1=4.0, out=path, resume=True, **run)
+    once = cj.ensemble(system(), MU0, t1=4.0, out=whole, **run)
+    same_bits(stored.reduced, once.reduced)
+    same_store(path, whole)
+    same_bits(stored.reduced, cj.ensemble(system(), MU0, t1=4.0, **run).reduced)
+    # A part that is left beside the pack is the newer one; a damaged pack is named.
+    pack = path / "checkpoint" / "all.zip"
+    pack.write_bytes(pack.read_bytes()[:-30])
+    with pytest.raises(cj.StoreError, match=r"checkpoint/all\.zip is damaged"):
+        cj.open(path)
+
+
+def test_large_accumulators_have_files_of_their_own(tmp_path, monkeypatch):
+    """As in stores made before, which go on as they were made."""
+    monkeypatch.setattr(plan, "LARGEST_TILE", 4)
+    run = {"members": 8, "reduce": cj.Mean(), "save_every": 10, "integrator": cj.HeunMK(), "dt": 0.1, "key": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, "_KEPT_BYTES", 0)
+        cj.ensemble(system(), MU0, t1=2.0, out=tmp_path / "run.zarr", **run)
+    assert (tmp_path / "run.zarr" / "partial_0").is_dir()
+    stored = cj.ensemble(system(), MU0, t1=4.0, out=tmp_path / "run.zarr", resume=True, **run)
+    same_bits(stored.reduced, cj.ensemble(system(), MU0, t1=4.0, **run).reduced)

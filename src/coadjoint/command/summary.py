@@ -11,8 +11,9 @@ import numpy as np
 from ..experiments.bath import ABOUT_BATH
 from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
 from ..running.results import scaled_errors
+from ..store.checkpoints import CHECKPOINTS, LOCK
 from ..store.durable import Lock
-from ..store.reading import CHECKPOINTS, LOCK, Contents, contents, totals
+from ..store.reading import Contents, contents, totals
 
 
 def summary(path: Path) -> dict[str, Any]:

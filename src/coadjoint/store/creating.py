@@ -16,12 +16,13 @@ from zarr.storage import LocalStore
 
 from ..running.backends.base import Program
 from ..running.plan import Plan
+from .checkpoints import CHECKPOINTS, LOCK
 from .conditions import arithmetic, machine, versions
 from .configuration import configuration, differences
 from .durable import Files, Lock, StoreError, reason, remove_partial, sync, sync_tree
 from .formats import FORMAT, fingerprint
 from .layout import TIMES, Layout, Variable
-from .reading import CHECKPOINTS, LOCK, Contents, contents, read_header
+from .reading import Contents, contents, read_header
 
 # Making a store.
 

@@ -131,10 +131,11 @@ def save_checkpoint(path: Path, header: dict[str, Any], leaves: Sequence[np.ndar
     sync(path.parent)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
-    """The header and the arrays of a checkpoint; None if there is none."""
+def load_checkpoint(path: Path, data: bytes | None = None) -> tuple[dict[str, Any], list[np.ndarray]] | None:
+    """The header and the arrays of a checkpoint, of which the bytes may be known; None if there is none."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        source = open(path, "rb") if data is None else io.BytesIO(data)
+        with source as file, np.load(file, allow_pickle=False) as archive:
             if archive.zip.testzip() is not None:
                 raise ValueError
             header = json.loads(archive["header"].tobytes())
@@ -142,10 +143,15 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | Non
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile, zlib.error):
-        raise StoreError(
-            f"{path} is damaged: it was cut off or changed after it was written, and the run cannot go on from it. "
-            "What the store holds can still be read; put the file back from a copy, or start the run anew."
-        ) from None
+        raise damaged_checkpoint(path) from None
+
+
+def damaged_checkpoint(path: Path) -> StoreError:
+    """What to say of one."""
+    return StoreError(
+        f"{path} is damaged: it was cut off or changed after it was written, and the run cannot go on from it. "
+        "What the store holds can still be read; put the file back from a copy, or start the run anew."
+    )
 
 
 class Files(LocalStore):

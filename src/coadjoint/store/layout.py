@@ -18,6 +18,8 @@ from ..running.plan import Plan
 
 _FILE_BYTES = 2**21  # of the largest variable
 _LONGEST_FILE = 2**16  # saved times
+_MEMBERS = 2**17  # whose totals are in one file
+_KEPT_BYTES = 2**20  # of the accumulators of a tile, up to which they are kept in its checkpoint
 TIMES = 2**16  # saved times in a file of the coordinate
 TOTALS = {
     "steps": "steps done",
@@ -108,8 +110,11 @@ class Layout:
     variables: dict[str, Variable]
 
     @staticmethod
-    def of(plans: Sequence[Plan], axes: tuple[Axis, ...] = ()) -> "Layout":
-        """The layout for these runs, which differ in what the axes say (in the order of their combinations)."""
+    def of(plans: Sequence[Plan], axes: tuple[Axis, ...] = (), header: dict[str, Any] | None = None) -> "Layout":
+        """The layout for these runs, which differ in what the axes say (in the order of their combinations).
+
+        `header`: of the store, if there is one: small accumulators stay where they are.
+        """
         plan = plans[0]
         clocks = {(p.t0, p.dt * p.save_every, p.n_saved) for p in plans}
         time = "time" if len(clocks) == 1 else "sample"
@@ -117,6 +122,12 @@ class Layout:
         together = plan.tile if plan.reduce is None else 1
         largest = max(together * int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
         rows = 1 << (max(1, min(_LONGEST_FILE, _FILE_BYTES // largest)).bit_length() - 1)
+        if header is None:
+            own = sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
+            kept = plan.reduce is not None and own * max(p.n_saved for p in plans) <= _KEPT_BYTES
+        else:
+            kept = plan.reduce is not None and not inner.keys() <= header["variables"].keys()
+        inner = {} if kept else inner
         bare = Layout(axes, plan.members, plan.tile, plan.tiles, max(p.n_saved for p in plans), rows, time, {})
         found = [*bare._coordinates(plan), *bare._rows(plan, inner), *bare._reduced(plan), *bare._once(plan)]
         return replace(bare, variables={v.name: v for v in found})
@@ -141,6 +152,16 @@ class Layout:
     def of_kind(self, kind: str) -> list[str]:
         """Names of variables."""
         return [v.name for v in self.variables.values() if v.kind == kind]
+
+    @property
+    def together(self) -> int:
+        """Tiles whose totals are written together."""
+        return max(1, _MEMBERS // self.tile)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the rows of a tile, small accumulators, are kept in its checkpoint and not in arrays."""
+        return not self.of_kind("rows")
 
     def _sweep(self) -> _Lead:
         sizes = tuple(len(a.values) for a in self.axes)
@@ -199,9 +220,12 @@ class Layout:
             attrs = {"long_name": "what each Casimir could be at the start; errors are divided by it", "units": "1"}
             lead = self._lead().then("casimir", len(names), len(names))
             yield Variable("casimir_scale", *lead, np.dtype(float), attrs, "once")
+        lead = self._lead()
+        if self.members is not None:
+            lead = self._sweep().then("member", self.members, self.tile * self.together)
         for name, about in TOTALS.items():
             dtype = np.dtype(float if name == "residual" else np.int64)
-            yield Variable(name, *self._lead(), dtype, {"long_name": about, "units": "1"}, "once")
+            yield Variable(name, *lead, dtype, {"long_name": about, "units": "1"}, "once")
 
 
 def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:

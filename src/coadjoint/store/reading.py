@@ -10,17 +10,15 @@ import numpy as np
 import zarr
 
 from ..numerics.text import as_html
-from ..running.points import Totals
 from ..running.results import Stats
+from .checkpoints import Checkpoint, Checkpoints
 from .configuration import flat
-from .durable import Files, StoreError, load_checkpoint, reason
-from .formats import FORMAT, checkpoint_now, header_now
-from .layout import TOTALS, totals_of
+from .durable import Files, StoreError, reason
+from .formats import FORMAT, header_now
+from .layout import TOTALS
 
 if TYPE_CHECKING:
     import xarray
-
-CHECKPOINTS, LOCK = "checkpoint", "lock"  # a folder, and a file in it
 
 
 def read_header(path: Path, what: str) -> dict[str, Any]:
@@ -57,35 +55,6 @@ _REQUIRED = ("kind", "steps", "axes", "members", "tile", "tiles", "rows", "time"
 _REQUIRED += ("configuration", "fingerprints", "experiment", "versions", "platform", "history")
 
 
-class Checkpoint(NamedTuple):
-    """Where a tile stands."""
-
-    step: int
-    rows: int  # saved times on disk
-    backend: str
-    arithmetic: int
-    leaves: dict[str, np.ndarray]  # of its points, by their names
-
-    @property
-    def totals(self) -> dict[str, np.ndarray]:
-        """How its steps were solved, by the names of the variables."""
-        return totals_of(self.step, {name: self.leaves[f".totals.{name}"] for name in Totals._fields})
-
-
-def checkpoint_path(path: Path, number: int) -> Path:
-    """The checkpoint of a tile."""
-    return path / CHECKPOINTS / f"part-{number:06d}.npz"
-
-
-def read_checkpoint(path: Path) -> Checkpoint | None:
-    """A checkpoint; None if there is none."""
-    found = load_checkpoint(path)
-    if found is None:
-        return None
-    header, leaves = checkpoint_now(*found)
-    return Checkpoint(header["step"], header["rows"], header["backend"], header["arithmetic"], leaves)
-
-
 class Contents(NamedTuple):
     """A store that is open for reading."""
 
@@ -107,7 +76,7 @@ def contents(path: Path, what: str = "open") -> Contents:
     """Header, files and checkpoints; a file that must be there and is not, or is damaged, is named when it is read."""
     raw = read_header(path, what)
     tiles, sizes = raw["tiles"], [len(values) for values in raw["axes"].values()]
-    found = [read_checkpoint(checkpoint_path(path, k)) for k in range(len(raw["steps"]) * tiles)]
+    found = Checkpoints(path).read_all(len(raw["steps"]) * tiles)
     of_runs = [[c for c in found[k : k + tiles] if c is not None] for k in range(0, len(found), tiles)]
     header = header_now(raw, [own[0].backend if own else "" for own in of_runs])
 

@@ -18,8 +18,9 @@ import zarr
 from ..running.backends.base import Program
 from ..running.loop import execute
 from ..running.plan import Plan
+from .checkpoints import Checkpoints
 from .creating import create, reopen
-from .durable import THREADS, Files
+from .durable import THREADS, Files, StoreError
 from .layout import Axis, Layout
 from .reading import Stored, read_header
 from .sink import StoreOutput
@@ -43,7 +44,7 @@ def recording(
     experiment: dict[str, Any] | None = None,
 ) -> Iterator["Store"]:
     """A store for these plans, new or gone on with, locked as long as the `with` statement lasts."""
-    layout = Layout.of(plans, axes)
+    layout = Layout.of(plans, axes, read_header(path, "resume") if resume else None)
     if resume:
         lock = reopen(path, plans, programs, layout)
     else:
@@ -51,6 +52,8 @@ def recording(
     try:
         with _interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
             yield Store(path, layout, plans, programs, stop, savers, writers)
+        with contextlib.suppress(OSError):  # then there are more files, and nothing is lost
+            Checkpoints(path).pack(len(plans) * layout.tiles)
     finally:
         lock.release()  # when all that was under way is written
 
@@ -90,6 +93,7 @@ class Store:
     ):
         self.path, self.layout, self.plans, self.programs, self.stop = path, layout, plans, programs, stop
         self.savers, self.writers = savers, writers  # threads for commits, and for the files of each
+        self.checkpoints = Checkpoints(path)
         root = zarr.open_group(Files(path, required=lambda key: True), mode="r+", use_consolidated=False)
         self.arrays: dict[str, Any] = {
             name: root[name].with_config({"write_empty_chunks": True})  # type: ignore[union-attr]
@@ -98,7 +102,13 @@ class Store:
 
     def execute(self, run: int, progress: Any = False) -> Stored:
         """A run, from where it stands."""
-        return execute(self.plans[run], self.programs[run], StoreOutput(self, run), progress)
+        output = StoreOutput(self, run)
+        try:
+            return execute(self.plans[run], self.programs[run], output, progress)
+        except BaseException:
+            with contextlib.suppress(OSError, StoreError):
+                output.flush()
+            raise
 
     def how_to_go_on(self) -> str:
         """For messages."""

@@ -1,5 +1,6 @@
 """Sinks on disk: what each tile of a run saves is committed to a store every second or so."""
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,16 +15,17 @@ from ..running.points import Point, Record
 from ..running.results import Outcome, built
 from .conditions import arithmetic
 from .diagnostics import Diagnostics
-from .durable import StoreError, in_parallel, reason, save_checkpoint, sync
+from .durable import StoreError, in_parallel, reason, sync
 from .formats import FORMAT
 from .layout import rows_back, rows_of, totals_of
-from .reading import Stored, checkpoint_path, contents, read_checkpoint
+from .reading import Stored, contents
 
 if TYPE_CHECKING:
     from .recording import Store
 
 _SECONDS = 1.0  # between checkpoints, at least …
 _SHARE = 40  # … and so many times what one takes
+_ROWS = ".rows."  # begins the names of rows in a checkpoint
 _BUFFER = 2**25  # bytes of rows that wait to be written, at most
 
 
@@ -39,6 +41,8 @@ class StoreOutput:
         self.plan, self.program = store.plans[run], store.programs[run]
         self.where = store.layout.where(run)
         self.last: StoreSink | None = None
+        self.lock = threading.Lock()
+        self.totals: dict[int, dict[int, dict[str, np.ndarray]]] = {}  # of tiles that are written together
 
     def sink(self, tile: int) -> "StoreSink":
         """The place of a tile."""
@@ -54,6 +58,50 @@ class StoreOutput:
                 self.store.arrays[name][at] = rows.reshape((*(1,) * len(self.where), *rows.shape))
                 sync(self.store.path / name)
         return Stored(self.store.path, outcome.stats, lambda: self._load(outcome))
+
+    def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
+        """How the steps of a tile were solved: written when all tiles of its file are there."""
+        together = self.store.layout.together
+        first = tile // together * together
+        with self.lock:
+            group = self.totals.setdefault(first, {})
+            group[tile] = values
+            if len(group) == len(self._neighbours(first)):
+                self._write_totals(first, self.totals.pop(first))
+
+    def flush(self) -> None:
+        """The run ends early: the totals of tiles that have neighbours which are not done, and theirs as they are."""
+        with self.lock:
+            for first in list(self.totals):
+                group = self.totals.pop(first)
+                for tile in self._neighbours(first):
+                    found = self.store.checkpoints.read(self.run * self.store.layout.tiles + tile)
+                    if tile not in group and found is not None:
+                        count = min(self.plan.tile, (self.plan.members or 1) - tile * self.plan.tile)
+                        group[tile] = {name: x[:count] for name, x in found.totals.items()}
+                self._write_totals(first, group)
+
+    def _neighbours(self, first: int) -> range:
+        """The tiles whose totals are in one file."""
+        return range(first, min(first + self.store.layout.together, self.store.layout.tiles))
+
+    def _write_totals(self, first: int, group: dict[int, dict[str, np.ndarray]]) -> None:
+        """A whole file of each variable."""
+        size, members = self.plan.tile, self.plan.members or 1
+        stop = min(self._neighbours(first).stop * size, members)
+
+        def write(name: str) -> None:
+            variable = self.store.layout.variables[name]
+            rows = np.full(stop - first * size, variable.fill_value, variable.dtype)
+            for tile, values in group.items():
+                rows[(tile - first) * size :][: len(values[name])] = values[name]
+            single = self.plan.members is None
+            where = self.where if single else (*self.where, slice(first * size, stop))
+            rows = rows[0] if single else rows
+            self.store.arrays[name][(*where, ...)] = rows.reshape((*(1,) * len(self.where), *rows.shape))
+            sync(self.store.path / name)
+
+        in_parallel(write, list(next(iter(group.values()))), self.store.writers)
 
     def note(self) -> str:
         """What is safe."""
@@ -89,7 +137,7 @@ class StoreSink:
     def __init__(self, output: StoreOutput, tile: int):
         self.output, self.store, self.plan, self.tile = output, output.store, output.plan, tile
         layout = self.store.layout
-        self.checkpoint = checkpoint_path(self.store.path, output.run * layout.tiles + tile)
+        self.number = output.run * layout.tiles + tile
         self.names = layout.of_kind("rows")
         self.diagnostics = None if self.plan.reduce is not None else Diagnostics(self.plan, tile, layout.rows)
         self.fresh: list[tuple[dict[str, np.ndarray], np.ndarray | None]] = []  # rows since the last commit, and states
@@ -104,24 +152,28 @@ class StoreSink:
 
     def begin(self, points: Point) -> tuple[int, Point]:
         """The step to begin with and the points before it: as they are given, or from the checkpoint."""
-        found = read_checkpoint(self.checkpoint)
+        found = self.store.checkpoints.read(self.number)
         if found is None:
             self.marked = (0, points)
             return 0, points
         expected = self._leaves(points)
-        same = found.leaves.keys() == expected.keys() and all(
-            (x.shape, x.dtype) == (expected[name].shape, expected[name].dtype) for name, x in found.leaves.items()
+        kept = {name.removeprefix(_ROWS): x[None] for name, x in found.leaves.items() if name.startswith(_ROWS)}
+        leaves = {name: x for name, x in found.leaves.items() if not name.startswith(_ROWS)}
+        same = leaves.keys() == expected.keys() and all(
+            (x.shape, x.dtype) == (expected[name].shape, expected[name].dtype) for name, x in leaves.items()
         )
         if not same:
             raise StoreError(
-                f"{self.checkpoint} does not fit this run: it holds another state of the integrator than "
-                f"{type(self.plan.integrator).__name__} has."
+                f"{self.store.checkpoints.path(self.number)} does not fit this run: it holds another state of the "
+                f"integrator than {type(self.plan.integrator).__name__} has."
             )
         shapes, structure = jax.tree.flatten(points)
         arrays = [found.leaves[name].reshape(x.shape) for name, x in zip(expected, shapes, strict=True)]
         points = jax.tree.unflatten(structure, arrays)
         self.saved = found.rows
-        if self._base() < self.saved:
+        if self.store.layout.keeps_rows:
+            self.tail = kept
+        elif self._base() < self.saved:
             self.tail = {name: self._read(name, self._base(), self.saved) for name in self.names}
         self.marked, self.committed = (found.step, points), found.step
         return found.step, points
@@ -156,11 +208,13 @@ class StoreSink:
         assert points is not None
         count = self._members.stop - self._members.start
         values = totals_of(n, {name: np.asarray(x)[:count] for name, x in points.totals._asdict().items()})
-        write = lambda name: self._write_once(name, values[name])
-        self._guard(lambda: in_parallel(write, list(values), self.store.writers))
+        self._guard(lambda: self.output.add_totals(self.tile, values))
         if self.plan.reduce is None:
             return None
-        leaves = [self._read(name, 0, 1 + n // self.plan.save_every)[0] for name in self.names]
+        if self.store.layout.keeps_rows:
+            leaves = [x[0] for x in self.tail.values()]
+        else:
+            leaves = [self._read(name, 0, 1 + n // self.plan.save_every)[0] for name in self.names]
         return jax.tree.unflatten(jax.tree.structure(self.plan.accumulator), leaves)
 
     def reached(self) -> str:
@@ -193,7 +247,7 @@ class StoreSink:
     def _base(self) -> int:
         """The first row of the file that comes next."""
         rows = self.store.layout.rows
-        return self.saved // rows * rows
+        return 0 if self.store.layout.keeps_rows else self.saved // rows * rows
 
     def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
         """Rows up to `saved`, then the checkpoint: each durable before the next."""
@@ -209,6 +263,8 @@ class StoreSink:
             in_parallel(write, self.names, self.store.writers)
             self.saved = saved
             self.tail = {name: x[:, self._base() - base : saved - base].copy() for name, x in rows.items()}
+        if self.store.layout.keeps_rows:
+            leaves = leaves | {f"{_ROWS}{name}": x[0] for name, x in self.tail.items()}
         header = {
             "format": FORMAT,
             "step": n,
@@ -217,7 +273,7 @@ class StoreSink:
             "arithmetic": arithmetic(),
             "leaves": [[name, list(x.shape), str(x.dtype)] for name, x in leaves.items()],
         }
-        save_checkpoint(self.checkpoint, header, list(leaves.values()))
+        self.store.checkpoints.save(self.number, header, list(leaves.values()))
 
     def _rows(self, fresh: list, new: int) -> dict[str, np.ndarray]:
         """All rows from the file that comes next on, `new` ones of them fresh, with their diagnostics."""

@@ -119,6 +119,7 @@ ALGEBRAS: dict[str, Case] = {
     "dilations": Case(cj.StructureConstants(DILATIONS), hidden=lambda m: m[0] / m[1], degree=0),
     "e(2)": Case(E2()),
     "SU(3)": Case(cj.SU(3)),
+    "SU(2) ⋉ su(2)*, matrices": Case(cj.MagneticSU(2)),
     "SO3 × SU(2)²": Case(cj.SO3() * cj.SU(2) ** 2),
     "SO3 ⋉ R³": Case(cj.Semidirect(cj.SO3(), cj.SO3().bracket, dim=3)),
     "sl(2,R) ⋉ 2R²": Case(cj.Semidirect(cj.StructureConstants(SL2), SL2_MATRICES, copies=2)),

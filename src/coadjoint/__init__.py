@@ -10,8 +10,18 @@ import jax as _jax
 if "JAX_ENABLE_X64" not in _os.environ:
     _jax.config.update("jax_enable_x64", True)
 
-from . import models
-from .algebras import SE3, SO3, SU, LieAlgebra, Product, Semidirect, StructureConstants, coadjoint_representation
+from . import fluids, models
+from .algebras import (
+    SE3,
+    SO3,
+    SU,
+    LieAlgebra,
+    MagneticSU,
+    Product,
+    Semidirect,
+    StructureConstants,
+    coadjoint_representation,
+)
 from .baths import double_bracket, heat_bath
 from .drivers import Brownian, Driver, Increment, Increments, Needs
 from .integrators import (
@@ -100,6 +110,7 @@ __all__ = [
     "LieAlgebra",
     "LieMidpoint",
     "LieTrotter",
+    "MagneticSU",
     "Mean",
     "Needs",
     "Noise",
@@ -124,6 +135,7 @@ __all__ = [
     "convergence",
     "double_bracket",
     "ensemble",
+    "fluids",
     "heat_bath",
     "models",
     "open",

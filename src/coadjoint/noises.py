@@ -85,6 +85,23 @@ class HamiltonianNoise(Noise):
         return self.algebra.value.gradient(lambda m: self.h(m, *args), mu) * dS[0]
 
 
+class Stirring(Noise):
+    """White noise that is added to the state itself, Σ_i f_i dS^i: it leaves the orbit, and moves nothing along it."""
+
+    size: int = eqx.field(static=True)
+    fields: Noise  # whose elements, times `factor`, are the f_i
+    factor: float = eqx.field(static=True)
+    additive: bool = eqx.field(default=True, static=True, init=False)
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Nothing."""
+        return jnp.zeros_like(mu)
+
+    def push(self, dS: Float[Array, " M"]) -> State:
+        """Σ_i f_i dS^i."""
+        return self.factor * self.fields.apply(None, dS)  # type: ignore[arg-type]
+
+
 class ObjectNoise(Noise):
     """A user's object with `size` and `apply(mu, dS)` or `apply(mu, dS, params)`, traced."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .algebras.base import Element, LieAlgebra, State
-from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, UnplacedSalt
+from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Stirring, UnplacedSalt
 from .noises import salt as salt
 from .numerics import checks
 from .numerics.functions import Constant, Function, intern
@@ -33,6 +33,8 @@ class System(eqx.Module):
     - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
     - `forcing`: a function g(mu), or g(mu, params), that gives an element of the algebra, or a list of such functions,
       whose sum it is: friction, feedback, torques. It is added to ∂h, so that the motion stays on the orbit.
+    - `dissipation`: a function D(mu, dt), or D(mu, dt, params), that gives where viscosity and the like take a state in
+      the time dt. Every method splits it off (Strang); it leaves the orbit, so that Casimirs change.
     """  # fmt: skip
 
     _algebra: Constant = eqx.field(static=True)  # whatever arrays it holds
@@ -41,6 +43,7 @@ class System(eqx.Module):
     parts: tuple[Function, ...]  # of h, if it was given as a list
     grad_h: Function | None
     forces: tuple[Function, ...]
+    dissipation: Function | None
     noises: tuple[Noise, ...]
     params: PyTree
 
@@ -54,6 +57,7 @@ class System(eqx.Module):
         params: PyTree = None,
         gradient: Callable[..., Element] | None = None,
         forcing: Callable[..., Element] | Sequence[Callable[..., Element]] = (),
+        dissipation: Callable[..., State] | None = None,
     ):
         checks.require_float64()
         if not isinstance(algebra, LieAlgebra):
@@ -73,6 +77,7 @@ class System(eqx.Module):
         given = forcing if isinstance(forcing, Sequence) and not isinstance(forcing, str) else [forcing]
         names = [f"forcing[{k}]" if given is forcing else "forcing" for k in range(len(given))]
         self.forces = tuple(self._trace_force(name, g) for name, g in zip(names, given, strict=True))
+        self.dissipation = None if dissipation is None else self._trace_dissipation(dissipation)
         noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
         self.noises = tuple(self._make_noise(n) for n in noises)
 
@@ -85,7 +90,8 @@ class System(eqx.Module):
         params = "" if self.params is None else ", with params"
         forced = ", with forcing" if self.forces else ""
         algebra = f"{type(self.algebra).__name__} of dimension {self.algebra.dim}, {self.algebra.casimir_words}"
-        return f"System: {algebra}; {self.side}-invariant, {noise}{forced}{params}"
+        lossy = "; with dissipation, so that Casimirs are not kept" if self.leaves_orbit else ""
+        return f"System: {algebra}; {self.side}-invariant, {noise}{forced}{params}{lossy}"
 
     @property
     def algebra(self) -> LieAlgebra:
@@ -119,6 +125,24 @@ class System(eqx.Module):
             return False
         with jax.ensure_compile_time_eval():
             return bool(_commute(self))
+
+    @property
+    def leaves_orbit(self) -> bool:
+        """Whether there is dissipation or stirring, so that Casimirs change."""
+        return self.dissipation is not None or any(isinstance(n, Stirring) for n in self.noises)
+
+    def dissipate(self, mu: State, dt: Float[Array, ""]) -> State:
+        """D(μ, dt)."""
+        return mu if self.dissipation is None else self.dissipation(mu, dt, *self._args)
+
+    def push(self, dS: Float[Array, " M"]) -> State:
+        """Σ_i f_i dS^i of stirring that is white in time."""
+        total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
+        start = 0
+        for n in self.noises:
+            total = total + n.push(dS[start : start + n.size]) if isinstance(n, Stirring) else total
+            start += n.size
+        return total
 
     def energy(self, mu: State) -> Float[Array, ""]:
         """h(μ)."""
@@ -225,6 +249,19 @@ class System(eqx.Module):
                     f"gradient does not agree with the derivative of the hamiltonian: at a random state they differ "
                     f"by {worst:.3g}. Given: {given}; by autodiff: {exact}."
                 )
+        return function
+
+    def _trace_dissipation(self, fn: Any) -> Function:
+        state, *params = self._arg_shapes
+        shapes = state, jax.ShapeDtypeStruct((), jnp.float64), *params
+        if not callable(fn):
+            raise TypeError(f"dissipation must be a function D(mu, dt), not {_describe(fn)}.")
+        function = intern(fn, *shapes)
+        out = jax.eval_shape(function, *shapes)
+        if getattr(out, "shape", None) != self.algebra.shape:
+            raise ValueError(
+                f"dissipation must return a state, shape {self.algebra.shape}, not {getattr(out, 'shape', out)}."
+            )
         return function
 
     def _trace_force(self, name: str, fn: Any) -> Function:

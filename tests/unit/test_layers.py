@@ -39,7 +39,9 @@ LAYERS = {
     "systems": Layer(("systems", "states", "noises", "baths"), ("numerics", "algebra interface", "algebras")),
     # An integrator knows an algebra only through its methods, hence not one concrete algebra.
     "integrators": Layer(("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")),
-    "models": Layer(("models", "models.*"), ("numerics", "algebra interface", "algebras", "systems")),
+    "models": Layer(
+        ("models", "models.*", "fluids", "fluids.*"), ("numerics", "algebra interface", "algebras", "systems")
+    ),
     "native": Layer(("native", "native.*"), ("numerics",)),
     "running": Layer(
         ("running", "running.*", "study", "study.*"),

@@ -31,6 +31,7 @@ class What(StrEnum):
     trajectory = "trajectory"
     field = "field"
     spectrum = "spectrum"
+    animation = "animation"
 
 
 _JSON = typer.Option(False, "--json", help="Write JSON for other programs, one object a line.")
@@ -98,7 +99,10 @@ def info(
 def plot(
     store: Path = typer.Argument(help="A store that was written by coadjoint."),
     what: What = typer.Option(What.casimirs, help="What to draw."),
-    out: Path | None = typer.Option(None, help="The image (png, pdf, svg); by default STORE-WHAT.png."),
+    out: Path | None = typer.Option(
+        None,
+        help="The image (png, pdf, svg; of an animation gif, or mp4 with ffmpeg); by default STORE-WHAT.png or .gif.",
+    ),
     dark: bool = typer.Option(False, "--dark", help="Light lines on a dark ground."),
     as_json: bool = _JSON,
 ) -> None:
@@ -106,11 +110,16 @@ def plot(
     with _errors("plot", as_json):
         from ..report import figures, plotting
 
-        target = out or Path(f"{store.name.removesuffix('.zarr')}-{what}.png")
-        if target.suffix.lower() not in (".png", ".pdf", ".svg"):
-            raise ValueError(f"--out must end in .png, .pdf or .svg, not {str(target)!r}.")
-        fig = figures.draw(store, what, "dark" if dark else "light")
-        plotting.save_as(fig, target)
+        moving = what is What.animation
+        kinds = (".gif", ".mp4") if moving else (".png", ".pdf", ".svg")
+        target = out or Path(f"{store.name.removesuffix('.zarr')}-{what}{kinds[0]}")
+        if target.suffix.lower() not in kinds:
+            raise ValueError(f"--out must end in {', '.join(kinds[:-1])} or {kinds[-1]}, not {str(target)!r}.")
+        theme = "dark" if dark else "light"
+        if moving:
+            figures.animation(store, target, theme)
+        else:
+            plotting.save_as(figures.draw(store, what, theme), target)
         print(json.dumps({"event": "done", "figure": str(target)}) if as_json else target)
 
 

@@ -13,6 +13,7 @@ from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, par
 from ..running.results import scaled_errors
 from ..store.checkpoints import CHECKPOINTS, LOCK
 from ..store.durable import Lock
+from ..store.given import with_arrays
 from ..store.reading import Contents, contents, totals
 
 
@@ -27,7 +28,7 @@ def summary(path: Path) -> dict[str, Any]:
     return {
         "store": str(path),
         "kind": header["kind"],
-        "model": (header["experiment"] or {}).get("model", {}).get("name"),
+        "model": (header.get("model") or (header["experiment"] or {}).get("model", {})).get("name"),
         "algebra": config["system"]["algebra"]["type"],
         "integrator": config["integrator"]["type"],
         "noises": _noises(config),
@@ -117,6 +118,8 @@ def verify(path: Path) -> int:
                 array.get_block_selection(tuple(where))
             else:
                 np.asarray(array[...])
+    with_arrays(path, found.header.get("model"))
+    with_arrays(path, found.header["experiment"])
     return count
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import hashlib
 import itertools
 import json
 import tomllib
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..drivers import Brownian
 from ..integrators.tmk import TMK
 from ..running.backends import choose
 from ..running.plan import Plan, plan_ensemble, plan_solve
 from ..store.durable import StoreError
+from ..store.given import with_arrays
 from ..store.layout import TOTALS, Axis
 from ..store.reading import Stored, read_header
 from ..store.recording import recording
@@ -31,10 +34,12 @@ from .schema import (
     make_model,
     nearest,
     shown,
+    with_files,
 )
 
 _SECTIONS = ("model", "run", "sweep", "bath")
-_RESERVED = {"time", "sample", "member", "tile", "component", "row", "column", "casimir", "mu", "energy", "casimirs"}
+_RESERVED = {"time", "sample", "member", "tile", "component", "matrix", "row", "column", "casimir"}
+_RESERVED |= {"mu", "energy", "casimirs"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class Experiment:
             for tables in self.combinations():
                 make, arguments = check_model(tables["model"], self.factory)
                 bath = check_bath(tables["bath"]) if "bath" in tables else None
-                key = json.dumps([arguments, bath])
+                key = json.dumps([arguments, bath], default=_fingerprint)
                 if key not in made:
                     system, mu0 = make_model(make, arguments)
                     made[key] = system if bath is None else in_bath(system, bath), mu0
@@ -118,7 +123,8 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
         raise ExperimentError(f"{path} is no TOML file: {first_line(error)}.") from None
     for setting in settings:
         tables = _with_setting(tables, setting)
-    return Experiment(tables, str(path))
+    with _naming(str(path)):
+        return Experiment(with_files(tables, path.parent), str(path))
 
 
 def run(
@@ -129,7 +135,7 @@ def run(
 ) -> Stored:
     """Run an experiment (a TOML file, or its tables as a dictionary) into a new store."""
     if isinstance(experiment, dict):
-        experiment = Experiment(experiment, "experiment")
+        experiment = Experiment(with_files(experiment, Path()), "experiment")
     elif not isinstance(experiment, Experiment):
         experiment = load(experiment)
     return _execute(experiment, Path(out), False, progress)
@@ -151,7 +157,7 @@ def resume(
     """
     path = Path(path)
     header = read_header(path, "resume")
-    tables = copy.deepcopy(header["experiment"])
+    tables = with_arrays(path, header["experiment"])
     if tables is None:
         call = "ensemble" if header["kind"] == "ensemble" else "solve"
         raise StoreError(
@@ -216,6 +222,11 @@ def _plan(system: Any, mu0: Any, run: dict[str, Any]) -> Plan:
         raise
     except (TypeError, ValueError) as error:
         raise ExperimentError(f"run: {first_line(error)}") from None
+
+
+def _fingerprint(array: Any) -> str:
+    """Of an array among the arguments of a model."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def _check_alike(plans: list[Plan], axes: tuple[Axis, ...]) -> None:

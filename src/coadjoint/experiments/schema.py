@@ -9,6 +9,7 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,9 @@ import numpy as np
 
 from .. import integrators, models
 from ..integrators.base import Integrator
+from ..models.origin import is_field
 from ..numerics import checks
+from ..numerics.files import array_from
 from ..running import reducers
 from ..running.plan import BACKENDS
 from ..systems import System
@@ -122,7 +125,7 @@ def check_model(table: Any, factory: Callable[..., Any] | None = None) -> tuple[
             raise ExperimentError(f"model.{key} is missing: {name} needs it.")
         if p.annotation is int and key in given:
             _check_size(f"model.{key}", given[key])
-    return make, {key: None if value == "none" else value for key, value in given.items()}
+    return make, {key: None if isinstance(value, str) and value == "none" else value for key, value in given.items()}
 
 
 def _check_size(where: str, value: Any) -> None:
@@ -182,6 +185,25 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def with_files(tables: Any, folder: Path) -> Any:
+    """The tables with the arrays of files, given relative to a folder, in the place of their paths."""
+    if not isinstance(tables, dict):
+        return tables
+    table, run = tables.get("model"), tables.get("run")
+    make = known_models().get(str(table.get("name"))) if isinstance(table, dict) else None
+    fields = [key for key, p in parameters(make).items() if is_field(p)] if make else []
+    try:
+        if fields and isinstance(table, dict):
+            paths = {key: table[key] for key in fields if isinstance(table.get(key), str) and table[key] != "none"}
+            tables = tables | {"model": table | {k: array_from(k, path, folder) for k, path in paths.items()}}
+        if isinstance(run, dict) and isinstance(run.get("mu0"), str):
+            tables = tables | {"run": run | {"mu0": array_from("mu0", run["mu0"], folder)}}
+    except ValueError as error:
+        section = "run" if first_line(error).startswith("mu0") else "model"
+        raise ExperimentError(f"{section}.{first_line(error)}") from None
+    return tables
+
+
 # [run]
 
 
@@ -214,7 +236,7 @@ def _depth(where: str, value: Any) -> int:
 
 def _state(where: str, value: Any) -> np.ndarray:
     try:
-        return np.asarray(value, float)
+        return value if isinstance(value, np.ndarray) else np.asarray(value, float)
     except (TypeError, ValueError):
         raise ExperimentError(f"{where} must be numbers, not {shown(value)}.") from None
 

@@ -3,35 +3,45 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
 from ..numerics import checks
+from ..numerics.files import array_from
 from ..systems import System
 
-_LARGEST = 4096  # numbers of an argument that are remembered
+_LARGEST = 4096  # numbers of an argument that are written out; a larger one, or a complex one, stays an array
 
+Field = Annotated[Any, "or the path of a file with the array: .npy, Zarr or NetCDF"]
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 class Origin(NamedTuple):
-    """A model and the arguments it was called with, as plain values."""
+    """A model and the arguments it was called with, as plain values and arrays."""
 
     name: str
     arguments: dict[str, Any]
 
 
 def model(factory: Factory) -> Factory:
-    """Mark a function as a model: the very system it returns knows its origin (a copy with other numbers does not)."""
+    """Mark a function as a model: the very system it returns knows its origin (a copy with other numbers does not).
+
+    A parameter annotated as a `Field` may also be given as the path of a file with the array.
+    """
     signature = inspect.signature(factory)
+    fields = tuple(name for name, p in signature.parameters.items() if is_field(p))
 
     @functools.wraps(factory)
     def make(*args: Any, **kwargs: Any) -> Any:
-        system, mu0 = factory(*args, **kwargs)
+        given = signature.bind(*args, **kwargs)
+        for name in fields:
+            if name in given.arguments:
+                given.arguments[name] = array_from(name, given.arguments[name])
+        system, mu0 = factory(*given.args, **given.kwargs)
         try:
-            arguments = {k: _plain(v) for k, v in signature.bind(*args, **kwargs).arguments.items()}
+            arguments = {k: _plain(v) for k, v in given.arguments.items()}
         except TypeError:
             return system, mu0
         object.__setattr__(system, "_origin", Origin(factory.__name__, arguments))
@@ -40,19 +50,28 @@ def model(factory: Factory) -> Factory:
     return make  # type: ignore[return-value]
 
 
+def is_field(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter of a model may be the path of a file."""
+    return parameter.annotation == Field
+
+
 def origin(system: System) -> Origin | None:
-    """The call that made a system, if a model did and its arguments are plain numbers and words."""
+    """The call that made a system, if a model did and its arguments are numbers, words and arrays."""
     return getattr(system, "_origin", None)
 
 
 def _plain(value: Any) -> Any:
-    """A value as numbers, words and lists; TypeError if it is more than that."""
+    """A value as numbers, words, lists and arrays; TypeError if it is more than that."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):
+        if any(isinstance(v, complex) for v in value):
+            return np.asarray(value)
         return [_plain(v) for v in value]
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)) and not checks.is_traced(value):
+    if isinstance(value, (complex, np.ndarray, np.generic, jax.Array)) and not checks.is_traced(value):
         array = np.asarray(value)
         if array.dtype.kind in "fiub" and array.size <= _LARGEST:
             return array.tolist()
+        if array.dtype.kind in "fiubc":
+            return array
     raise TypeError

@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..models.sine_euler import matrix_to_fourier
+from ..experiments.schema import known_models, parameters
+from ..fluids.flow import Flow
 from ..running.results import scaled_errors
 from ..store.durable import StoreError
+from ..store.given import with_arrays
 from ..store.reading import open as open_store
-from . import plotting
+from ..store.reading import read_header
+from . import fluids, plotting
 
 _CURVES = 6  # drawn at most
 _POINTS = 4000  # of a curve
@@ -38,7 +41,7 @@ def draw(path: Path, what: str, theme: plotting.Theme = "light") -> Figure:
 def _series(data: Any) -> list[Series]:
     """The runs of a sweep, at most a few of them, spread over all; or the only one."""
     time = "time" if "time" in data.dims else "sample"
-    inner = {"time", "sample", "member", "component", "row", "column", "casimir", "group_row", "group_column"}
+    inner = {"time", "sample", "member", "component", "matrix", "row", "column", "casimir", "group_row", "group_column"}
     swept = [d for d in data["steps"].dims if d not in inner]
     sizes = [data.sizes[d] for d in swept]
     count = int(np.prod(sizes, dtype=int))
@@ -228,48 +231,32 @@ def field(data: Any, path: Path) -> Figure:
     _need(data, "mu", "field", path)
     one = _series(data)[0]
     mu = _members(one.data, "mu")[0]
-    name = _model(data)
+    flow = _flow(path, one)
+    if flow is not None:
+        return fluids.snapshots(flow, one.t, mu, f"{_of(data, [one])}")
     if mu.ndim == 3:
-        return _matrices(data, one, mu, name == "sine_euler")
-    if name == "spin_chain" or data.attrs.get("configuration.system.algebra.type") == "Product":
+        return _matrices(data, one, mu)
+    if _model(data) == "spin_chain" or data.attrs.get("configuration.system.algebra.type") == "Product":
         return _chain(data, one, mu)
     raise StoreError(f"{path} has no field: that is for matrices (fluids) and chains of spins; see trajectory.")
 
 
-def _matrices(data: Any, one: Series, W: np.ndarray, torus: bool) -> Figure:
-    t = one.t
+def _matrices(data: Any, one: Series, W: np.ndarray) -> Figure:
+    """The entries of matrices of which it is not known what they mean."""
     fig = plotting.figure(plotting.PAGE, 2.6)
     axes = fig.subplots(1, 3, sharey=True)
-    at = [0, len(t) // 2, len(t) - 1]
-    pictures = [_vorticity(W[i]) if torus else W[i].imag for i in at]
-    size = max(float(np.abs(p).max()) for p in pictures)
+    at = [0, len(one.t) // 2, len(one.t) - 1]
+    size = max(float(np.abs(W[i].imag).max()) for i in at)
     image: Any = None
-    for ax, i, picture in zip(axes, at, pictures, strict=True):
-        extent = (0, 2 * np.pi, 0, 2 * np.pi) if torus else (0.5, len(picture) + 0.5, len(picture) + 0.5, 0.5)
-        image = ax.imshow(
-            picture.T if torus else picture, origin="lower" if torus else "upper", extent=extent, cmap="RdBu_r",
-            vmin=-size, vmax=size, interpolation="nearest",
-        )  # fmt: skip
-        ax.set(title=f"$t = {t[i]:g}$", xlabel="$x$" if torus else "column")
+    for ax, i in zip(axes, at, strict=True):
+        extent = (0.5, W.shape[2] + 0.5, W.shape[1] + 0.5, 0.5)
+        image = ax.imshow(W[i].imag, extent=extent, cmap="RdBu_r", vmin=-size, vmax=size, interpolation="nearest")
+        ax.set(title=f"$t = {one.t[i]:g}$", xlabel="column")
         ax.grid(False)
-        if torus:
-            ax.set_xticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
-            ax.set_yticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
-    axes[0].set_ylabel("$y$" if torus else "row")
-    fig.colorbar(image, ax=axes, label="vorticity $\\omega$" if torus else "Im $W_{jk}$", shrink=0.85)
-    fig.suptitle(f"{'Vorticity' if torus else 'State'} ({_of(data, [one])})", fontsize=9)
+    axes[0].set_ylabel("row")
+    fig.colorbar(image, ax=axes, label="Im $W_{jk}$", shrink=0.85)
+    fig.suptitle(f"State ({_of(data, [one])})", fontsize=9)
     return fig
-
-
-def _vorticity(W: np.ndarray, points: int = 128) -> np.ndarray:
-    """ω(x, y) = Σ ω_m exp(i m·x) on a grid, from the Fourier coefficients of W."""
-    omega = np.asarray(matrix_to_fourier(W))  # pyright: ignore[reportArgumentType]
-    n = len(omega)
-    m = np.where(np.arange(n) <= n // 2, np.arange(n), np.arange(n) - n)
-    size = max(points, n)
-    fine = np.zeros((size, size), complex)
-    fine[np.ix_(m % size, m % size)] = omega
-    return np.fft.ifft2(fine, norm="forward").real
 
 
 def _chain(data: Any, one: Series, mu: np.ndarray) -> Figure:
@@ -294,10 +281,9 @@ def spectrum(data: Any, path: Path) -> Figure:
     mu, t = _members(one.data, "mu")[0], one.t
     fig = plotting.figure(plotting.PAGE * 0.6, 3.0)
     ax = fig.subplots()
-    if mu.ndim == 3 and _model(data) == "sine_euler":
-        for i, style in ((0, "o--"), (len(t) - 1, "o-")):
-            ax.loglog(*_shells(mu[i]), style, markersize=3, label=f"$t = {t[i]:g}$")
-        ax.set(xlabel="wavenumber $|m|$", ylabel="energy $\\frac{1}{2}\\sum |\\omega_m|^2/|m|^2$ in shell")
+    flow = _flow(path, one)
+    if flow is not None:
+        fluids.draw_spectrum(ax, flow, t, mu)
         _title(ax, data, "Energy by wavenumber", [one])
     else:
         for name, column in _components(data, mu):
@@ -307,18 +293,6 @@ def spectrum(data: Any, path: Path) -> Figure:
         _title(ax, data, "Power by frequency", [one])
     _legend(ax)
     return fig
-
-
-def _shells(W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """½ Σ |ω_m|²/|m|² over shells of width one in |m|."""
-    omega = np.asarray(matrix_to_fourier(W))  # pyright: ignore[reportArgumentType]
-    n = len(omega)
-    m = np.where(np.arange(n) <= n // 2, np.arange(n), np.arange(n) - n)
-    square = (m[:, None] ** 2 + m**2).astype(float)
-    square[0, 0] = np.inf
-    shell = np.rint(np.sqrt(np.where(np.isfinite(square), square, 0))).astype(int)
-    sums = np.bincount(shell.ravel(), (0.5 * np.abs(omega) ** 2 / square).ravel())
-    return np.arange(1, len(sums)), sums[1:]
 
 
 def _power(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -331,8 +305,32 @@ def _power(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.fft.rfftfreq(length, dt), 2 * dt * np.mean(parts, axis=0) / np.sum(window**2)
 
 
+def animation(path: Path, out: Path, theme: plotting.Theme = "light") -> None:
+    """The vorticity of a fluid along time, as a GIF or an MP4."""
+    data = open_store(path)
+    _need(data, "mu", "animation", path)
+    one = _series(data)[0]
+    flow = _flow(path, one)
+    if flow is None:
+        raise StoreError(f"{path} has no fluid: animations are for the models of fluids, such as sine_euler.")
+    with plotting.style(theme):
+        fluids.animate(flow, one.t, _members(one.data, "mu")[0], _model(data), out)
+
+
+def _flow(path: Path, one: Series) -> Flow | None:
+    """What the states of a model of a fluid mean; None if it is none."""
+    header = read_header(path, "open")
+    made = with_arrays(path, header.get("model") or (header["experiment"] or {}).get("model"))
+    make = known_models().get(made["name"]) if made else None
+    if make is None:
+        return None
+    swept = {k: one.data[k].values.item() for k in parameters(make) if k in one.data.coords}
+    arguments = {k: v for k, v in (made | swept).items() if k != "name"}
+    return getattr(make(**arguments)[0], "_flow", None)
+
+
 def _model(data: Any) -> str:
-    return str(data.attrs.get("experiment.model.name", ""))
+    return str(data.attrs.get("model.name", data.attrs.get("experiment.model.name", "")))
 
 
 def _ends(series: list[Series]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from ..algebras.base import LieAlgebra
 
 def state_dims(algebra: LieAlgebra) -> tuple[str, ...]:
     """The dimensions of a state."""
-    return ("component",) if len(algebra.shape) == 1 else ("row", "column")
+    return {1: ("component",), 2: ("row", "column")}.get(len(algebra.shape), ("matrix", "row", "column"))
 
 
 def leaf_dims(name: str, count: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Int, PyTree
 
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
 from ..integrators.base import Integrator
+from ..integrators.dissipative import around
 from ..numerics import checks
 from ..numerics.caching import Bounded
 from ..numerics.functions import Function, intern
@@ -68,6 +69,7 @@ class Plan:
     reduce: Any = None
     g0: PyTree = None  # the group element at the start, where it is not 1 …
     turned_by_member: bool = False  # … and whether it leads with members
+    given: Any = None  # mu0 as it was given, before it was brought into the algebra
 
     # Time.
 
@@ -213,10 +215,11 @@ def plan_solve(
     """The plan of `solve`."""
     common = _common(system, **options)
     _method(common["driver"], "check_members")(None)
-    mu0 = check_state(system.algebra, "mu0", mu0)
+    state = check_state(system.algebra, "mu0", mu0)
     g0, _ = check_group(system.algebra, g0, group)
     save_fn = _trace_save(system, save, stored)
-    return Plan(**common, mu0=mu0, save=save_fn, custom=save is not None, group=group, throw=throw, g0=g0)
+    given = {"save": save_fn, "custom": save is not None, "group": group, "throw": throw, "g0": g0, "given": mu0}
+    return Plan(**common, mu0=state, **given)
 
 
 def plan_ensemble(
@@ -236,15 +239,15 @@ def plan_ensemble(
     """The plan of `ensemble`."""
     common = _common(system, **options)
     members = checks.count("members", members)
-    mu0, by_member = _states(system, mu0, members)
+    states, by_member = _states(system, mu0, members)
     params, axes = _params(system, params, members)
     g0, turned = check_group(system.algebra, g0, group, members)
     reduce = as_reducer(reduce)
     _method(common["driver"], "check_members")(members)
     save_fn = _trace_save(system, save, stored and reduce is None)
     return Plan(
-        **common, mu0=mu0, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
-        states_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, turned_by_member=turned,
+        **common, mu0=states, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
+        states_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, turned_by_member=turned, given=mu0,
     )  # fmt: skip
 
 
@@ -264,6 +267,7 @@ def _common(
     save_every = checks.count("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
+    integrator = around(system, integrator)
     _method(integrator, "check")(system)
     needs = _method(integrator, "needs")(system)
     driver = _driver(system, key, driver, steps)

@@ -243,7 +243,8 @@ class Saved(eqx.Module):
         ]
         if not checks.is_traced(self.values):
             if not self.custom and self.values is not None:
-                lines.append(f"  casimirs  {self._kept()}")
+                lost = "not kept, for there is dissipation: " if self.system.leaves_orbit else ""
+                lines.append(f"  casimirs  {lost}{self._kept()}")
             lines.append(f"  solver    {self.stats!r}")
         return "\n".join(lines)
 

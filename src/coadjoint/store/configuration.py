@@ -98,6 +98,7 @@ def _system(system: System) -> dict[str, Any]:
         "hamiltonian": describe(system.h),
         "gradient": describe(system.grad_h),
         **forcing,
+        **({"dissipation": describe(system.dissipation)} if system.dissipation is not None else {}),
         "noise": [_noise(system, n) for n in system.noises],
         "params": describe(system.params),
     }

@@ -14,6 +14,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
+from ..models.origin import origin
 from ..running.backends.base import Program
 from ..running.plan import Plan
 from .checkpoints import CHECKPOINTS, LOCK
@@ -21,6 +22,7 @@ from .conditions import arithmetic, machine, versions
 from .configuration import configuration, differences
 from .durable import Files, Lock, StoreError, reason, remove_partial, sync, sync_tree
 from .formats import FORMAT, fingerprint
+from .given import GIVEN, given_variable, without_arrays
 from .layout import TIMES, Layout, Variable
 from .reading import Contents, contents, read_header
 
@@ -48,9 +50,14 @@ def create(
             shutil.rmtree(fresh)
         lock.path.parent.mkdir(parents=True)
         lock.acquire()
-        header = _header(plans, programs, layout, experiment)
+        experiment, given = without_arrays(experiment)
+        made, more = without_arrays(_model(plans[0]))
+        header = _header(plans, programs, layout, experiment) | made
         root = zarr.create_group(LocalStore(fresh), attributes={"coadjoint": header})
         root.create_group(CHECKPOINTS)
+        kept = root.create_group(GIVEN)
+        for name, array in (given | more).items():
+            _create_array(kept, given_variable(name, array))
         for variable in layout.variables.values():
             _create_array(root, variable)
         _write_times(root, plans, layout, 0)
@@ -113,6 +120,12 @@ def _header(
         "backends": [_backend(program) for program in programs],
         "history": [],
     }
+
+
+def _model(plan: Plan) -> dict[str, Any]:
+    """The model that made the system, with its arguments: what its states mean, and how they are drawn."""
+    made = origin(plan.system)
+    return {"model": None if made is None else {"name": made.name, **made.arguments}}
 
 
 def _about(plans: Sequence[Plan]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def open(path: Any) -> "xarray.Dataset":
     return data
 
 
-_SHOWN = ("format", "kind", "configuration", "experiment", "versions", "platform", "arithmetic")
+_SHOWN = ("format", "kind", "model", "configuration", "experiment", "versions", "platform", "arithmetic")
 
 
 def totals(found: Contents) -> dict[str, np.ndarray]:

@@ -10,18 +10,20 @@ import numpy as np
 from .. import integrators, models
 from ..drivers import Brownian
 from ..integrators.base import Integrator
+from ..integrators.dissipative import Dissipative
 from ..models.origin import origin
 from ..running import reducers
 from ..running.plan import Plan
 from .configuration import configuration, describe, digest
 
-_LARGEST = 4096  # numbers of a start that is written into the tables
+_LARGEST = 4096  # numbers of a start that are written into the tables; a larger one, or a complex one, is an array
 
 
 def as_tables(plan: Plan) -> dict[str, Any] | None:
     """The tables that make the same run, if there are any: a model of ours, called with plain values."""
     made = origin(plan.system)
-    integrator, reducer = _options(plan.integrator), _options(plan.reduce)
+    method = plan.integrator.inner if isinstance(plan.integrator, Dissipative) else plan.integrator
+    integrator, reducer = _options(method), _options(plan.reduce)
     brownian = plan.system.n_noise == 0 or isinstance(plan.driver, Brownian)
     if made is None or integrator is None or plan.custom or plan.params is not None or not brownian:
         return None
@@ -38,11 +40,9 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
         if reducer is None:
             return None
         run["reduce"] = reducer
-    start = np.asarray(plan.mu0)
+    start = np.asarray(plan.given)
     if not np.array_equal(start, np.asarray(mu0)):
-        if start.dtype.kind != "f" or start.size > _LARGEST:
-            return None
-        run["mu0"] = start.tolist()
+        run["mu0"] = start.tolist() if start.dtype.kind in "fiu" and start.size <= _LARGEST else start
     if plan.g0 is not None:
         if not isinstance(plan.g0, jax.Array) or plan.g0.dtype != float or plan.g0.size > _LARGEST:
             return None

@@ -1,0 +1,112 @@
+"""Flows that carry something along, which acts back on them: a magnetic potential, or buoyancy."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..noises import Noise, Salt, salt
+from .flow import Flow
+from .surface import Coefficients, Matrix
+
+
+class CarryingFlow(Flow):
+    """States (W, Θ) of su(n) ⋉ su(n)*: the potential vorticity, and a field a that the flow carries.
+
+        Θ' = rate [P, Θ],   W' = rate ([P, W] + [K, Θ]),   P = (−Δ + F)⁻¹(W − B).
+
+    Magnetic: a is the potential of the field in the plane, K = −ΔΘ, and the energy gets the mean of ½|∇a|². With a
+    `height` h, a is buoyancy, K = −H, and the energy gets the mean of −a h.
+    """  # fmt: skip
+
+    height: Array | None = None  # coefficients
+
+    def vortical(self, mu: Array) -> Matrix:
+        """W."""
+        return mu[..., 0, :, :]
+
+    def state(self, vorticity: Coefficients, carried: Coefficients) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """(W, Θ) of a flow with these coefficients of ω and a."""
+        return jnp.stack([Flow.state(self, vorticity), self.surface.matrix(carried)])
+
+    # The equation.
+
+    @eqx.filter_jit
+    def gradient(self, mu: Array) -> Array:
+        """∂h/∂(W, Θ) = rate (P, K)."""
+        surface = self.surface
+        K = -surface.laplacian(mu[1]) if self.height is None else -surface.matrix(self.height)
+        return jnp.stack([self.stream(mu[0]), surface.rate * K])
+
+    @eqx.filter_jit
+    def total(self, mu: Array) -> Float[Array, ""]:
+        """h: all of the energy, times rate/norm of the surface."""
+        return self.hamiltonian(mu[0]) + self.surface.rate / self.surface.norm * self.carried_energy(mu)
+
+    # Fields.
+
+    def carried_coefficients(self, mu: Array) -> Coefficients:
+        """The coefficients of a."""
+        return self.surface.coefficients(mu[..., 1, :, :])
+
+    def carried(self, mu: Any, points: Any = None) -> Any:
+        """a on a grid."""
+        return self.surface.values(self.carried_coefficients(self._checked(mu)), points)
+
+    def pictures(self, mu: Any) -> dict[str, Coefficients]:
+        """Vorticity, and the current −Δa or the buoyancy."""
+        a = self.carried_coefficients(self._checked(mu))
+        magnetic = self.height is None
+        name = "current $-\\Delta a$" if magnetic else "buoyancy $b$"
+        return {**Flow.pictures(self, mu), name: self.surface.eigenvalues * a if magnetic else a}
+
+    # Diagnostics.
+
+    @eqx.filter_jit
+    def carried_energy(self, mu: Array) -> Float[Array, ""]:
+        """The mean of ½|∇a|²; with a height, of −a h."""
+        a = self.carried_coefficients(mu)
+        if self.height is not None:
+            return -self.surface.weight * jnp.sum((jnp.conj(self.height) * a).real)
+        return 0.5 * self.surface.weight * jnp.sum(self.surface.eigenvalues * jnp.abs(a) ** 2)
+
+    @eqx.filter_jit
+    def cross_helicity(self, mu: Array) -> Float[Array, ""]:
+        """The mean of q a, a Casimir."""
+        q = self.surface.coefficients(mu[0])
+        return self.surface.weight * jnp.sum((jnp.conj(q) * self.carried_coefficients(mu)).real)
+
+    def diagnostics(self, mu: Array) -> dict[str, Array]:
+        """Kinetic energy and its spectrum, enstrophy, the energy of what is carried, cross-helicity."""
+        return {
+            "energy": self.energy(mu),
+            "enstrophy": self.enstrophy(mu),
+            "spectrum": self.spectrum(mu),
+            "carried_energy": self.carried_energy(mu),
+            "cross_helicity": self.cross_helicity(mu),
+        }
+
+
+class VorticityNoise(Noise):
+    """SALT noise of a flow, which moves what it carries too: (Σ_i β_i dS^i, 0)."""
+
+    size: int = eqx.field(static=True)
+    noise: Noise
+    additive: bool = eqx.field(default=True, static=True, init=False)
+
+    def apply(self, mu: Any, dS: Float[Array, " M"], params: PyTree = None) -> Array:
+        """The same for W and Θ."""
+        beta = self.noise.apply(mu, dS, params)
+        return jnp.stack([beta, jnp.zeros_like(beta)])
+
+
+def carrying_noise(noises: list[Any]) -> list[Any]:
+    """The noise of a flow as that of a flow that carries something."""
+
+    def wider(noise: Any) -> Any:
+        if isinstance(noise, Salt):
+            return salt(jnp.stack([noise.beta, jnp.zeros_like(noise.beta)], axis=1))
+        return VorticityNoise(size=noise.size, noise=noise)
+
+    return [wider(n) for n in noises]

@@ -1,0 +1,93 @@
+"""Initial fields, as coefficients of vorticity on a surface; they can be added."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..numerics import checks, random
+from .harmonics import associated_legendre
+from .sphere import Sphere
+from .surface import Coefficients, Surface
+from .torus import Torus, mirror, wavenumbers
+
+
+def random_field(
+    surface: Surface, key: Any = 0, member: int = 0, *, peak: float = 6.0, slope: float = 3.0, rms: float = 1.0
+) -> Coefficients:
+    """Random phases under E(k) ∝ 1/((k/p)⁻⁴ + (k/p)^s), p = `peak`, s = `slope`, with root mean square vorticity `rms`.
+
+    The energy of every shell is that of the formula exactly; within a shell the coefficients are Gaussian. `member`:
+    another field from the same key.
+    """
+    p, s, rms = checks.positive("peak", peak), checks.finite("slope", slope), checks.positive("rms", rms)
+    shells, count = surface.shells, int(np.prod(surface.shape))
+    own = random.member_key(random.as_key(key), random.INITIAL, member)
+    z = np.asarray(random.normals(own, 0, 2, 0, count + count % 2))[:count]
+    if isinstance(surface, Torus):
+        raw = (z[:, 0] + 1j * z[:, 1]).reshape(surface.shape)
+        raw = raw + np.conj(np.asarray(mirror(raw)))
+    else:
+        raw = z[:, 0]
+    energies = np.bincount(shells.ravel(), (np.abs(raw) ** 2 * surface.inverse_eigenvalues()).ravel())
+    k = np.maximum(np.arange(len(energies)), 1e-3) / p
+    wanted = 1 / (k**-4.0 + k**s)
+    scale = np.where(energies > 0, np.sqrt(wanted / np.where(energies > 0, energies, 1.0)), 0.0)
+    scale[0] = 0.0
+    return _of_size(surface, raw * scale[shells], rms)
+
+
+def vortices(surface: Surface, positions: Any, strengths: Any, radius: float = 0.2) -> Coefficients:
+    """Gaussian vortices: at each position (x, y), or (latitude, longitude), one of circulation Γ and the given radius.
+
+    On the plane such a vortex is Γ/(2πr²) exp(−d²/2r²); torus and sphere have what diffusion makes of a point vortex
+    in the time r²/2, less the mean.
+    """
+    r = checks.positive("radius", radius)
+    at = np.atleast_2d(np.asarray(positions, float))
+    gamma = np.broadcast_to(np.asarray(strengths, float), at.shape[:1])
+    if at.shape[1:] != (2,) or not np.all(np.isfinite(at)):
+        raise ValueError(f"positions must be pairs of finite numbers, one for each vortex, not {positions!r}.")
+    total = sum(g * point(surface, *x) for g, x in zip(gamma, at, strict=True))
+    out = total * np.exp(-0.5 * r**2 * surface.eigenvalues)
+    return jnp.asarray(np.where(surface.eigenvalues > 0, out, 0.0))
+
+
+def point(surface: Surface, first: float, second: float) -> np.ndarray:
+    """The coefficients of a point vortex of circulation 1."""
+    if isinstance(surface, Torus):
+        m = wavenumbers(surface.n)
+        return np.exp(-1j * (m[:, None] * first + m * second)) / (4 * np.pi**2)
+    out = np.zeros(surface.shape)
+    for m in range(surface.n):
+        l = np.arange(m, surface.n)
+        legendre = associated_legendre(m, surface.n, np.array([np.sin(first)]))[0][:, 0]
+        scale = np.sqrt(2.0) if m else 1.0
+        if m:
+            out[l**2 + l - m] = scale * legendre * np.sin(m * second)
+        out[l**2 + l + m] = scale * legendre * np.cos(m * second)
+    return out
+
+
+def jet(surface: Surface, *, at: float | None = None, width: float = 0.3, speed: float = 1.0) -> Coefficients:
+    """A zonal jet about the line y = `at` (π), or the latitude `at` (π/4): a Gaussian of the given width and speed.
+
+    Torus: u_x = U exp((cos(y − y₀) − 1)/w²). Sphere: eastwards, U cos φ exp(−(φ − φ₀)²/2w²).
+    """
+    w, speed = checks.positive("width", width), checks.finite("speed", speed)
+    if isinstance(surface, Torus):
+        y0 = np.pi if at is None else checks.finite("at", at)
+        y = surface.grid(4 * surface.n)[1]
+        u = speed * np.exp((np.cos(y - y0) - 1) / w**2)
+        return surface.from_values(np.broadcast_to(u * np.sin(y - y0) / w**2, (len(y), len(y))))
+    assert isinstance(surface, Sphere)
+    lat0 = np.pi / 4 if at is None else checks.finite("at", at)
+    lat, lon = surface.gauss_grid()
+    u = speed * np.exp(-((lat - lat0) ** 2) / (2 * w**2))
+    curl = u * (2 * np.sin(lat) + np.cos(lat) * (lat - lat0) / w**2)  # −(u cos²φ)'/cos φ
+    return surface.from_values(np.repeat(curl[:, None], len(lon), axis=1))
+
+
+def _of_size(surface: Surface, coefficients: np.ndarray, rms: float) -> Coefficients:
+    size = np.sqrt(surface.weight * np.sum(np.abs(coefficients) ** 2))
+    return jnp.asarray(coefficients * (rms / size))

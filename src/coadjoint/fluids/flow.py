@@ -1,0 +1,229 @@
+"""What the states of a fluid mean: vorticity, stream function, velocity, and their diagnostics."""
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..algebras.su import dagger
+from ..numerics import checks
+from .sphere import index
+from .surface import Coefficients, Matrix, Surface
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Flow(eqx.Module):
+    """Ideal flow on a surface: the state W is the matrix of potential vorticity q, which the flow only moves about.
+
+        q = (Δ − F)ψ + b,   ω = Δψ,   W' = rate [P, W],   P = (−Δ + F)⁻¹(W − B),
+
+    F = `screening` (the inverse square of the radius of deformation), b = `background`: rotation and topography.
+    Without these q = ω. Energy and enstrophy are means over the surface: of ½(|u|² + Fψ²) and of ½ω².
+
+    All but the fields on grids can be traced by JAX, and so be given to `solve(save=…)`.
+    """  # fmt: skip
+
+    surface: Surface
+    screening: float = eqx.field(static=True, default=0.0)
+    background: Array | None = None  # coefficients of b
+
+    @staticmethod
+    def of(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
+        """With checked arguments; `topography` as coefficients or, where it has the shape of a grid, as values."""
+        F, omega = checks.finite("screening", screening), checks.finite("rotation", rotation)
+        if F < 0:
+            raise ValueError(f"screening must not be below 0, not {screening!r}.")
+        background = None
+        if omega:
+            background = jnp.zeros(surface.shape).at[index(1, 0)].set(2 * omega * np.sqrt(4 * np.pi / 3))
+        if topography is not None:
+            b = surface.given("topography", topography)
+            background = b if background is None else background + b
+        return Flow(surface, F, background)
+
+    def state(self, vorticity: Coefficients) -> Matrix:
+        """The matrix of potential vorticity of a flow with these coefficients of ω."""
+        q = vorticity if not self.screening else vorticity * (1 + self.screening * self.surface.inverse_eigenvalues())
+        return self.surface.matrix(q if self.background is None else q + self.background)
+
+    def vortical(self, mu: Array) -> Matrix:
+        """The matrix of potential vorticity in a state."""
+        return mu
+
+    # The equation.
+
+    @eqx.filter_jit
+    def stream(self, W: Matrix) -> Matrix:
+        """∂h/∂W = rate P."""
+        moving = W if self.background is None else W - self.surface.matrix(self.background)
+        P = self.surface.inverse(moving, self.screening)
+        return P if self.surface.rate == 1.0 else self.surface.rate * P
+
+    @eqx.filter_jit
+    def hamiltonian(self, W: Matrix) -> Float[Array, ""]:
+        """½ <W − B, rate P>: the energy times rate/norm of the surface."""
+        moving = W if self.background is None else W - self.surface.matrix(self.background)
+        return 0.5 * jnp.sum((jnp.conj(moving) * self.stream(W)).real)
+
+    def damping(self, viscosity: Any, hyperviscosity: Any, order: Any, drag: Any, stirring: Any) -> Any:
+        """D(W, dt) of ∂ω/∂t = −(ν(−Δ) + ν_p(−Δ)ᵖ + α)ω + f, exactly; None where all of these are 0.
+
+        With screening q − b changes by λ/(λ + F) of that.
+        """
+        rates = {"viscosity": viscosity, "hyperviscosity": hyperviscosity, "drag": drag}
+        for name, value in rates.items():
+            if checks.finite(name, value) < 0:
+                raise ValueError(f"{name} must not be below 0, not {value!r}.")
+        p = checks.count("hyperviscosity_order", order, least=2)
+        if not any(rates.values()) and stirring is None:
+            return None
+        lam = self.surface.eigenvalues
+        share = lam * self.surface.inverse_eigenvalues(self.screening)
+        gamma = share * (float(viscosity) * lam + float(hyperviscosity) * lam**p + float(drag))
+        f = None if stirring is None else share * self.surface.given("stirring", stirring)
+
+        def damp(W: Matrix, dt: Float[Array, ""]) -> Matrix:
+            q = self._moving(W)
+            change = jnp.expm1(-gamma * dt)
+            new = change * q
+            if f is not None:
+                new = new - jnp.where(gamma > 0, change / jnp.where(gamma > 0, gamma, 1.0), -dt) * f
+            return W + self.surface.matrix(new)
+
+        return damp
+
+    # Coefficients.
+
+    def _moving(self, mu: Array) -> Coefficients:
+        q = self.surface.coefficients(self.vortical(mu))
+        return q if self.background is None else q - self.background
+
+    @eqx.filter_jit
+    def stream_coefficients(self, mu: Array) -> Coefficients:
+        """The coefficients of ψ."""
+        return -self.surface.inverse_eigenvalues(self.screening) * self._moving(mu)
+
+    @eqx.filter_jit
+    def vorticity_coefficients(self, mu: Array) -> Coefficients:
+        """The coefficients of ω = Δψ."""
+        if not self.screening:
+            return self._moving(mu)
+        return -self.surface.eigenvalues * self.stream_coefficients(mu)
+
+    # Fields on a grid.
+
+    def vorticity(self, mu: Any, points: Any = None) -> np.ndarray:
+        """ω on a grid: [x, y] on the torus, [latitude, longitude] on the sphere; `points` as for `surface.grid`."""
+        return self.surface.values(self.vorticity_coefficients(self._checked(mu)), points)
+
+    def stream_function(self, mu: Any, points: Any = None) -> np.ndarray:
+        """ψ on a grid."""
+        return self.surface.values(self.stream_coefficients(self._checked(mu)), points)
+
+    def velocity(self, mu: Any, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """u on a grid, curl u = ω: (u_x, u_y) on the torus, (eastward, northward) on the sphere."""
+        first, second = self.surface.gradient(self.stream_coefficients(self._checked(mu)), points)
+        return (-second, first) if len(self.surface.shape) == 2 else (-first, second)
+
+    def _checked(self, mu: Any) -> Array:
+        W = self.vortical(jnp.asarray(mu))
+        self.surface.check_matrix("the state", W)
+        return jnp.asarray(mu)
+
+    def pictures(self, mu: Any) -> dict[str, Coefficients]:
+        """The coefficients of the fields that are drawn of a state, by their names."""
+        return {"vorticity $\\omega$": self.vorticity_coefficients(self._checked(mu))}
+
+    # Diagnostics.
+
+    @eqx.filter_jit
+    def energy(self, mu: Array) -> Float[Array, ""]:
+        """The mean of ½(|u|² + Fψ²)."""
+        return jnp.sum(self._energies(mu))
+
+    @eqx.filter_jit
+    def enstrophy(self, mu: Array) -> Float[Array, ""]:
+        """The mean of ½ω²."""
+        return 0.5 * self.surface.weight * jnp.sum(jnp.abs(self.vorticity_coefficients(mu)) ** 2)
+
+    @eqx.filter_jit
+    def spectrum(self, mu: Array) -> Float[Array, " k"]:
+        """E(k), k = 0, 1, 2 …: the energy in each shell of wavenumbers, of degrees l on the sphere."""
+        return self.surface.by_shell(self._energies(mu))
+
+    @eqx.filter_jit
+    def flux(self, mu: Array) -> Float[Array, " k"]:
+        """Π(k), k = 0, 1, 2 …: what the flow takes from the shells up to k, by one commutator."""
+        surface = self.surface
+        product = self.stream(self.vortical(mu)) @ self.vortical(mu)
+        rate = surface.coefficients(product - dagger(product))
+        gain = surface.weight * (jnp.conj(-self.stream_coefficients(mu)) * rate).real
+        return -jnp.cumsum(surface.by_shell(gain))
+
+    @eqx.filter_jit
+    def eigenvalues(self, mu: Array) -> Float[Array, " n"]:
+        """Of −iW: they fix all Casimirs, and do not change."""
+        return jnp.linalg.eigvalsh(-1j * self.vortical(mu))
+
+    def diagnostics(self, mu: Array) -> dict[str, Array]:
+        """Energy, enstrophy, E(k) and Π(k), for `solve(save=flow.diagnostics)`: see `to_xarray`."""
+        return {
+            "energy": self.energy(mu),
+            "enstrophy": self.enstrophy(mu),
+            "spectrum": self.spectrum(mu),
+            "flux": self.flux(mu),
+        }
+
+    def _energies(self, mu: Array) -> Any:
+        inverse = self.surface.inverse_eigenvalues(self.screening)
+        return 0.5 * self.surface.weight * inverse * jnp.abs(self._moving(mu)) ** 2
+
+    def to_xarray(self, run: Any) -> "xarray.Dataset":
+        """The diagnostics of a run, made by `save=flow.diagnostics`, or of its states, as a labelled Dataset."""
+        import xarray as xr
+
+        saved = run.saved
+        if not isinstance(saved, dict):
+            rows = run.mu.reshape(-1, *run.system.algebra.shape)
+            saved = jax.jit(lambda x: jax.lax.map(self.diagnostics, x))(rows)
+            lead = run.mu.shape[: run.mu.ndim - len(run.system.algebra.shape)]
+            saved = {k: np.asarray(x).reshape(*lead, *x.shape[1:]) for k, x in saved.items()}
+        unknown = ", ".join(k for k in saved if k not in _ABOUT and k != "eigenvalues")
+        if unknown:
+            raise ValueError(f"the run saved {unknown}, which no Flow makes: give save=flow.diagnostics.")
+        lead = ("time",) if np.ndim(saved["enstrophy"]) == 1 else ("member", "time")
+        wavenumber = np.arange(int(self.surface.shells.max()) + 1)
+        coords: dict[str, Any] = {"time": run.t, "wavenumber": wavenumber}
+        inner = {"spectrum": ("wavenumber",), "flux": ("wavenumber",), "eigenvalues": ("eigenvalue",)}
+        data = {
+            k: ((*lead, *inner.get(k, ())), np.asarray(x), {"long_name": _ABOUT.get(k, "eigenvalues of −iW")})
+            for k, x in saved.items()
+        }
+        return xr.Dataset(data, coords)
+
+
+_ABOUT = {
+    "energy": "energy, mean over the surface",
+    "enstrophy": "enstrophy, mean over the surface",
+    "spectrum": "energy by wavenumber",
+    "flux": "flux of energy to larger wavenumbers",
+    "carried_energy": "energy of the field that is carried, mean over the surface",
+    "cross_helicity": "vorticity times the field that is carried, mean over the surface",
+}
+
+
+def of(thing: Any) -> Flow:
+    """The `Flow` of a system that a model of a fluid made, or of a run of it."""
+    system = getattr(thing, "system", thing)
+    found = getattr(system, "_flow", None)
+    if found is None:
+        raise ValueError(
+            "there is no fluid in this: give a system as a model such as sine_euler or euler_sphere returned it, or a "
+            "run of it; or make Flow(Torus(n)) or Flow(Sphere(n)) by hand."
+        )
+    return found

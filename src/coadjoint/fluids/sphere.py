@@ -1,0 +1,237 @@
+"""The unit sphere: real spherical harmonics, matrices of su(n), values on a grid of latitudes and longitudes."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..numerics import checks
+from ..numerics.diagonals import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
+from .harmonics import associated_legendre, eigenvectors, gauss
+from .surface import Coefficients, Matrix, Surface
+from .torus import real_values
+
+
+class Sphere(Surface):
+    """Fields ω = Σ ω_lm Y_lm on the unit sphere, l < n, as W = i √(n/4π) Σ ω_lm T_lm (Hoppe; Zeitlin 2004).
+
+    Coefficients stand at l² + l + m, of the real orthonormal Y_lm = √2 N_lm P_lm(cos θ) cos mφ for m > 0, sin |m|φ for
+    m < 0, N_l0 P_l cos θ for m = 0, without the phase of Condon and Shortley. T_lm are the eigenvectors, of norm 1, of
+    the Laplacian of Hoppe and Yau, Δ = −Σ_a [S_a, [S_a, ·]], with spin matrices S_a and eigenvalues −l(l + 1). Then
+
+        W' = (1/ħ)[Δ⁻¹W, W] = −(1/ħ)[P, W],   P = (−Δ)⁻¹W,   ħ = 2/√(n² − 1),
+
+    is ∂ω/∂t = −{ψ, ω} for n → ∞, Δψ = ω, {a, b} = x·(∇a × ∇b): physical orientation, and Rossby–Haurwitz waves are
+    exact at every n. With this sign h is a negative multiple of the energy.
+    """  # fmt: skip
+
+    def __init__(self, n: int):
+        self.n = checks.count("n", n, least=2)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n²,)."""
+        return (self.n**2,)
+
+    @property
+    def eigenvalues(self) -> np.ndarray:
+        """l(l + 1)."""
+        return (self.shells * (self.shells + 1)).astype(float)
+
+    @property
+    def shells(self) -> np.ndarray:
+        """l."""
+        return np.sqrt(np.arange(self.n**2)).astype(int)
+
+    @property
+    def rate(self) -> float:
+        """−1/ħ."""
+        return float(-0.5 * np.sqrt(self.n**2 - 1.0))
+
+    @property
+    def weight(self) -> float:
+        """The mean of ω² is Σ ω_lm²/4π."""
+        return 1 / (4 * np.pi)
+
+    @property
+    def norm(self) -> float:
+        """‖W‖² = n/(4π) Σ ω_lm²."""
+        return 1 / self.n
+
+    @eqx.filter_jit
+    def matrix(self, coefficients: Coefficients) -> Matrix:
+        """i √(n/4π) Σ ω_lm T_lm."""
+        t = _tables(self.n)
+        c = jnp.asarray(coefficients, float)
+        packed = c[..., t.cosine] * t.real + 1j * (c[..., t.sine] * t.imaginary)  # [d, q]
+        values = jnp.einsum("djq,...dq->...dj", t.basis, packed)
+        return _each(from_diagonals, 1j * np.sqrt(self.n / (4 * np.pi)) * values)
+
+    @eqx.filter_jit
+    def coefficients(self, W: Matrix) -> Coefficients:
+        """ω_lm at l² + l + m."""
+        t = _tables(self.n)
+        packed = jnp.einsum(
+            "djq,...dj->...dq", t.basis, -1j * np.sqrt(4 * np.pi / self.n) * _each(diagonals, jnp.asarray(W))
+        )
+        flat = packed.reshape(*packed.shape[:-2], -1)[..., t.back]
+        return flat.real * t.take_real + flat.imag * t.take_imaginary
+
+    @eqx.filter_jit
+    def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
+        """(−Δ + F)⁻¹ W, a tridiagonal system on each diagonal."""
+        return inverse_on_sphere(_solve(self.n, screening), W)
+
+    @eqx.filter_jit
+    def laplacian(self, W: Matrix) -> Matrix:
+        """ΔW."""
+        return -on_sphere(W)
+
+    # Grids: equiangular by default, θ from north to south, poles left out; Gauss's where fields come in.
+
+    def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Latitudes from north to south, centres of cells, and longitudes from 0 on: N and 2N; N = n if not told."""
+        size = self.n if points is None else checks.count("points", points)
+        theta = np.pi * (np.arange(size) + 0.5) / size
+        return np.pi / 2 - theta, np.pi * np.arange(2 * size) / size
+
+    def gauss_grid(self) -> tuple[np.ndarray, np.ndarray]:
+        """The latitudes of Gauss's quadrature, n of them, and 2n longitudes: `from_values` is exact there."""
+        z, _ = gauss(self.n)
+        return np.arcsin(z), np.pi * np.arange(2 * self.n) / self.n
+
+    def values(self, coefficients: Coefficients, points: Any = None) -> np.ndarray:
+        """ω at [latitude, longitude]; `points`: how many latitudes, or an array of latitudes."""
+        return self._synthesis(coefficients, points)[0]
+
+    def gradient(self, coefficients: Coefficients, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Towards the north and towards the east."""
+        south, east = self._synthesis(coefficients, points, derivatives=True)[1:]
+        return -south, east
+
+    def _synthesis(self, coefficients: Coefficients, points: Any, derivatives: bool = False) -> tuple:
+        c = np.asarray(coefficients, float)
+        lead = c.shape[:-1]
+        latitude = points if np.ndim(points) == 1 else self.grid(points)[0]
+        z, width = np.sin(latitude), 2 * max(len(latitude), self.n)
+        out = np.zeros((3 if derivatives else 1, *lead, len(z), width // 2 + 1), complex)
+        for m in range(self.n):
+            l = np.arange(m, self.n)
+            amplitude = c[..., l**2 + l + m] - (1j * c[..., l**2 + l - m] if m else 0.0)  # of e^{imφ}, real part taken
+            legendre = associated_legendre(m, self.n, z, derivatives)
+            scale = np.sqrt(2.0) if m else 1.0
+            out[0, ..., m] = scale * amplitude @ legendre[0]
+            if derivatives:
+                out[1, ..., m] = scale * amplitude @ legendre[1]
+                out[2, ..., m] = scale * amplitude @ (1j * m * legendre[0] / np.sqrt(1 - z**2))
+        out[..., 1:] *= 0.5  # irfft adds the conjugate
+        fields = np.fft.irfft(out * width, n=width, axis=-1)
+        return tuple(fields)
+
+    def from_values(self, values: Any, name: str = "values") -> Coefficients:
+        """From real values[latitude, longitude] on Gauss's grid (n × 2n), or on an equiangular one (N × 2N, N ≥ 2n).
+
+        Latitudes from north to south, as `gauss_grid` and `grid` have them.
+        """
+        field = real_values(name, values)
+        n = self.n
+        if field.ndim != 2 or field.shape[1] != 2 * field.shape[0] or (len(field) != n and len(field) < 2 * n):
+            raise ValueError(
+                f"{name} must be values on the Gauss grid, {n} × {2 * n}, or on an equiangular grid of N × 2N points "
+                f"with N at least {2 * n}, not of shape {field.shape}."
+            )
+        if len(field) == n:
+            z, weights = gauss(n)
+        else:
+            z, weights = np.sin(self.grid(len(field))[0]), _fejer(len(field))
+        modes = np.fft.rfft(field, axis=1) / field.shape[1]  # of e^{imφ}
+        c = np.zeros(n**2)
+        for m in range(n):
+            l = np.arange(m, n)
+            legendre = associated_legendre(m, n, z)[0]
+            amplitude = 2 * np.pi * legendre @ (weights * modes[:, m]) * (np.sqrt(2.0) if m else 1.0)
+            c[l**2 + l + m] = amplitude.real
+            if m:
+                c[l**2 + l - m] = -amplitude.imag
+        c[0] = 0.0
+        return jnp.asarray(c)
+
+    def check(self, name: str, coefficients: Any) -> Coefficients:
+        """n² real numbers, that of l = 0 zero."""
+        if checks.is_traced(coefficients):
+            return jnp.asarray(coefficients, float).at[0].set(0.0)
+        host = real_values(name, coefficients)
+        if host.shape != self.shape:
+            raise ValueError(
+                f"{name} must be {self.n**2} coefficients of real spherical harmonics, at l² + l + m with l < "
+                f"{self.n}, not of shape {host.shape}."
+            )
+        if abs(host[0]) > 1e-12 * max(np.abs(host).max(), 1e-300):
+            raise ValueError(f"{name}[0], the mean vorticity (l = 0), must be 0, not {host[0]:g}.")
+        return jnp.asarray(host).at[0].set(0.0)
+
+
+def _each(fn: Callable[[Array], Array], x: Array) -> Array:
+    """fn of every matrix of a stack."""
+    return fn(x) if x.ndim == 2 else jax.vmap(lambda y: _each(fn, y))(x)
+
+
+@lru_cache(maxsize=16)
+def _solve(n: int, screening: float) -> SphereSolve:
+    with jax.ensure_compile_time_eval():
+        return sphere_solve(n, screening)
+
+
+def index(l: int, m: int) -> int:
+    """Where the coefficient of Y_lm stands: l² + l + m."""
+    return l * l + l + m
+
+
+class _Tables(NamedTuple):
+    """What takes coefficients to wrapped diagonals: diagonal d holds m = d and, from row n − d on, −m for m = n − d."""
+
+    basis: Array  # [d, j, q]: orthogonal for each d
+    cosine: Array  # [d, q]: where the coefficients of cos and sin stand, and their factors
+    sine: Array
+    real: Array
+    imaginary: Array
+    back: Array  # where each coefficient stands in [d, q], flattened
+    take_real: Array
+    take_imaginary: Array
+
+
+@lru_cache(maxsize=4)
+def _tables(n: int) -> _Tables:
+    half = n // 2 + 1
+    basis = np.zeros((half, n, n))
+    cosine, sine = np.zeros((half, n), int), np.zeros((half, n), int)
+    real, imaginary = np.zeros((half, n)), np.zeros((half, n))
+    back, take = np.zeros(n**2, int), np.zeros((2, n**2))
+    for m in range(n):
+        first = m < half
+        d, start = (m, 0) if first else (n - m, m)  # on diagonal n − m the entries of −m begin at row m
+        size = n - m
+        basis[d, start : start + size, start : start + size] = eigenvectors(n, m)
+        l, q = np.arange(m, n), start + np.arange(size)
+        cosine[d, q], sine[d, q] = l**2 + l + m, l**2 + l - m
+        sign = -1.0 if first else 1.0  # of the imaginary part: below the diagonal stands the conjugate
+        real[d, q], imaginary[d, q] = (1.0, 0.0) if m == 0 else (np.sqrt(0.5), sign * np.sqrt(0.5))
+        back[l**2 + l + m] = back[l**2 + l - m] = d * n + q
+        if m:
+            take[0, l**2 + l + m], take[1, l**2 + l - m] = np.sqrt(2.0), sign * np.sqrt(2.0)
+        else:
+            take[0, l**2 + l] = 1.0
+    with jax.ensure_compile_time_eval():
+        return _Tables(*map(jnp.asarray, (basis, cosine, sine, real, imaginary, back, *take)))
+
+
+def _fejer(size: int) -> np.ndarray:
+    """Weights of Fejér's first rule in z = cos θ at θ = π(i + ½)/N."""
+    theta = np.pi * (np.arange(size) + 0.5) / size
+    k = np.arange(1, size // 2 + 1)
+    return (2 / size) * (1 - 2 * np.sum(np.cos(2 * k * theta[:, None]) / (4 * k**2 - 1), axis=1))

@@ -1,0 +1,109 @@
+"""What torus and sphere have in common: fields as coefficients, as matrices and as values on a grid."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Complex, Float
+
+Matrix = Complex[Array, "*b n n"]
+Coefficients = Any  # of a field: (…, *surface.shape), complex on the torus, real on the sphere
+
+
+class Surface(eqx.Module):
+    """A surface on which fields are matrices of su(n).
+
+    A real field f without mean has coefficients in a basis of eigenfunctions of the Laplacian. `matrix` maps them to
+    a skew-Hermitian matrix, `coefficients` back. The equation of ideal flow is W' = rate [P, W], P = (−Δ)⁻¹W.
+    """
+
+    n: int = eqx.field(static=True)
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of the coefficients of a field."""
+
+    @property
+    @abc.abstractmethod
+    def eigenvalues(self) -> np.ndarray:
+        """Of −Δ, one a coefficient; 0 for the mean."""
+
+    @property
+    @abc.abstractmethod
+    def shells(self) -> np.ndarray:
+        """The wavenumber to which each coefficient is counted: k = 0, 1, 2 …"""
+
+    @property
+    @abc.abstractmethod
+    def rate(self) -> float:
+        """c in W' = c [P, W]."""
+
+    @property
+    @abc.abstractmethod
+    def weight(self) -> float:
+        """The mean of f² over the surface is `weight` Σ |f_k|²."""
+
+    @property
+    @abc.abstractmethod
+    def norm(self) -> float:
+        """The mean of f² over the surface is `norm` ‖W‖²."""
+
+    @abc.abstractmethod
+    def matrix(self, coefficients: Coefficients) -> Matrix:
+        """The matrix of a field."""
+
+    @abc.abstractmethod
+    def coefficients(self, W: Matrix) -> Coefficients:
+        """The coefficients of the field of a matrix: the inverse of `matrix`."""
+
+    @abc.abstractmethod
+    def values(self, coefficients: Coefficients, points: Any = None) -> np.ndarray:
+        """A field at the points of a grid; see `grid`."""
+
+    @abc.abstractmethod
+    def from_values(self, values: Any, name: str = "values") -> Coefficients:
+        """The coefficients of a field that is given on a grid; its mean, and what does not fit, are left out."""
+
+    @abc.abstractmethod
+    def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """The coordinates of the points along both axes."""
+
+    @abc.abstractmethod
+    def gradient(self, coefficients: Coefficients, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """∇f along both axes of the grid, in unit vectors."""
+
+    @abc.abstractmethod
+    def check(self, name: str, coefficients: Any) -> Coefficients:
+        """Coefficients of a real field without mean, or an error that says what is wrong with them."""
+
+    def given(self, name: str, field: Any) -> Coefficients:
+        """A field that was given: values where they look like those on a grid, else coefficients."""
+        as_values = not np.iscomplexobj(field) and np.ndim(field) == 2
+        return self.from_values(field, name) if as_values else self.check(name, field)
+
+    def check_matrix(self, name: str, W: Any) -> None:
+        """Raise unless it is a stack of n×n matrices."""
+        if np.shape(W)[-2:] != (self.n, self.n):
+            raise ValueError(f"{name} must be matrices of shape (…, {self.n}, {self.n}), not {np.shape(W)}.")
+
+    def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
+        """(−Δ + F)⁻¹ W, F = `screening`."""
+        return self.matrix(self.coefficients(W) * self.inverse_eigenvalues(screening))
+
+    @eqx.filter_jit
+    def laplacian(self, W: Matrix) -> Matrix:
+        """ΔW."""
+        return self.matrix(-self.eigenvalues * self.coefficients(W))
+
+    def inverse_eigenvalues(self, screening: float = 0.0) -> np.ndarray:
+        """1/(λ + F), 0 for the mean."""
+        shifted = self.eigenvalues + screening
+        return np.where(self.eigenvalues > 0, 1.0 / np.where(shifted > 0, shifted, 1.0), 0.0)
+
+    def by_shell(self, densities: Float[Array, "*b"]) -> Float[Array, " k"]:
+        """Sums over the shells k = 0, 1, 2 …"""
+        shells = self.shells
+        return jnp.zeros(int(shells.max()) + 1).at[shells.ravel()].add(densities.ravel())

@@ -1,0 +1,234 @@
+"""The torus [0, 2π)²: Fourier coefficients, matrices of su(n) for odd n, values on a grid."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Complex
+
+from ..numerics import checks
+from ..numerics.diagonals import diagonals, from_diagonals, inverse_squared, on_torus
+from .surface import Coefficients, Matrix, Surface
+
+ORIENTATIONS = ("paper", "physical")
+_SMALL = 9  # up to here all is as stores of the first version know it
+
+
+class Torus(Surface):
+    """Fields ω(x, y) = Σ_m ω_m exp(i m·x) on [0, 2π)², m in [−K, K]², n = 2K + 1, as W = (i/2ε) Σ ω_m T_m, ε = 2π/n.
+
+    Coefficients are omega[m1 % n, m2 % n]. W' = [P, W], P = (−Δ)⁻¹W, is ∂ω/∂t = J(ψ, ω) for n → ∞, with Δψ = ω
+    and J(a, b) = a_x b_y − a_y b_x: against the physical equation ∂ω/∂t = −J(ψ, ω) time runs backwards. That is the
+    orientation of the `paper`. In `physical` orientation the plane is mirrored, ω_(m1, −m2) in the place of ω_m, so
+    that the same matrix equation runs the right way.
+    """
+
+    orientation: str = eqx.field(static=True)
+
+    def __init__(self, n: int, orientation: str = "physical"):
+        self.n = checks.count("n", n, least=3)
+        if self.n % 2 == 0:
+            raise ValueError(f"n must be odd, so that the modes fill [−K, K]², not {n}.")
+        self.orientation = checks.choice("orientation", orientation, ORIENTATIONS)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, n)."""
+        return self.n, self.n
+
+    @property
+    def eigenvalues(self) -> np.ndarray:
+        """|m|²."""
+        m = wavenumbers(self.n)
+        return (m[:, None] ** 2 + m**2).astype(float)
+
+    @property
+    def shells(self) -> np.ndarray:
+        """|m|, rounded."""
+        return np.rint(np.sqrt(self.eigenvalues)).astype(int)
+
+    @property
+    def rate(self) -> float:
+        """1: it is in the scale of W."""
+        return 1.0
+
+    @property
+    def weight(self) -> float:
+        """The mean of ω² is Σ |ω_m|²."""
+        return 1.0
+
+    @property
+    def norm(self) -> float:
+        """‖W‖² = n/(4ε²) Σ |ω_m|²."""
+        return 16 * np.pi**2 / self.n**3
+
+    @eqx.filter_jit
+    def matrix(self, coefficients: Coefficients) -> Matrix:
+        """(i/2ε) Σ ω_m T_m, skew-Hermitian to the last bit: half of the diagonals, of which the others follow."""
+        omega = self._turned(jnp.asarray(coefficients))
+        return fourier_to_matrix(omega) if self.n <= _SMALL else _from_modes(omega)
+
+    @eqx.filter_jit
+    def coefficients(self, W: Matrix) -> Coefficients:
+        """ω."""
+        return self._turned(matrix_to_fourier(W) if self.n <= _SMALL else _to_modes(jnp.asarray(W)))
+
+    @eqx.filter_jit
+    def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
+        """(−Δ + F)⁻¹ W, a Fourier transform along each diagonal."""
+        if self.n <= _SMALL:
+            return super().inverse(W, screening)
+        return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W)
+
+    def _turned(self, omega: Any) -> Any:
+        """ω_(m1, −m2), unless the orientation is that of the paper."""
+        return omega if self.orientation == "paper" else jnp.roll(omega[..., ::-1], 1, axis=-1)
+
+    def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """x and y: `points` of them along each axis, n if not told."""
+        size = self._points(points)
+        x = 2 * np.pi * np.arange(size) / size
+        return x, x
+
+    def values(self, coefficients: Coefficients, points: Any = None) -> np.ndarray:
+        """ω(x_i, y_j) as [i, j]."""
+        size, n, m = self._points(points), self.n, wavenumbers(self.n)
+        omega = np.asarray(coefficients)
+        fine = np.zeros((*omega.shape[:-2], size, size), complex)
+        fine[..., (m % size)[:, None], m % size] = omega.reshape(*omega.shape[:-2], n, n)
+        return np.fft.ifft2(fine, norm="forward").real
+
+    def gradient(self, coefficients: Coefficients, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """(∂ω/∂x, ∂ω/∂y)."""
+        omega, m = np.asarray(coefficients), wavenumbers(self.n)
+        return self.values(1j * m[:, None] * omega, points), self.values(1j * m * omega, points)
+
+    def from_values(self, values: Any, name: str = "values") -> Coefficients:
+        """From real values[i, j] at x_i = 2πi/N, y_j = 2πj/N, N ≥ n."""
+        field = real_values(name, values)
+        if field.ndim != 2 or field.shape[0] != field.shape[1] or len(field) < self.n:
+            raise ValueError(
+                f"{name} must be values on a square grid of at least {self.n} × {self.n} points, not of shape "
+                f"{field.shape}."
+            )
+        m = wavenumbers(self.n) % len(field)
+        omega = np.fft.fft2(field, norm="forward")[np.ix_(m, m)]
+        omega[0, 0] = 0.0
+        return jnp.asarray(0.5 * (omega + np.conj(np.asarray(mirror(omega)))))
+
+    def check(self, name: str, coefficients: Any) -> Coefficients:
+        """Conjugate at opposite modes, no mean, and of a size that a vorticity may have."""
+        omega = coefficients
+        if not checks.is_traced(omega):
+            omega = _real_field(name, omega, self.n)
+        omega = jnp.asarray(omega, jnp.complex128)
+        return (0.5 * (omega + jnp.conj(mirror(omega)))).at[0, 0].set(0.0)
+
+    def _points(self, points: Any) -> int:
+        size = self.n if points is None else checks.count("points", points)
+        if size < self.n:
+            raise ValueError(f"points must be at least n = {self.n}, not {size}.")
+        return size
+
+
+@jax.jit
+def fourier_to_matrix(omega: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
+    """W = (i/2ε) Σ_m ω_m T_m, T_m[j, (j+m₂) mod N] = exp(iε(m₁m₂ + 2m₁j)); omega[m1 % N, m2 % N].
+
+    Along each wrapped diagonal this is a discrete Fourier transform in m₁, read at the index 2j mod N.
+    """
+    N = omega.shape[-1]
+    phases, at, diagonals = _tables(N)
+    values = jnp.fft.ifft(omega * phases, axis=-2, norm="forward")[..., at, :]  # [j, m₂]
+    rows = np.arange(N)[:, None]
+    return (0.25j * N / np.pi) * jnp.zeros(omega.shape, jnp.complex128).at[..., rows, diagonals].set(values)
+
+
+@jax.jit
+def matrix_to_fourier(W: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
+    """The coefficients ω of W = (i/2ε) Σ ω_m T_m, as omega[m1 % N, m2 % N]: the inverse of `fourier_to_matrix`."""
+    N = W.shape[-1]
+    phases, at, diagonals = _tables(N)
+    values = W[..., np.arange(N)[:, None], diagonals]
+    values = jnp.zeros_like(values).at[..., at, :].set(values)
+    return jnp.fft.fft(values, axis=-2, norm="forward") * np.conj(phases) / (0.25j * N / np.pi)
+
+
+def _tables(N: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """exp(iε m₁m₂); the index 2j mod N; the column (j + m₂) mod N of row j on diagonal m₂."""
+    m = np.arange(N)
+    phases = np.exp(2j * np.pi * ((m[:, None] * m) % N) / N)
+    return phases, (2 * m) % N, (m[:, None] + m) % N
+
+
+@partial(jnp.vectorize, signature="(n,n)->(n,n)")
+def _from_modes(omega: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
+    """`fourier_to_matrix` of a real field, by gathers: frequency q = 2m₁ mod n along diagonal m₂."""
+    n = omega.shape[-1]
+    phases, _, _ = _tables(n)
+    half = np.arange(n) * ((n + 1) // 2) % n  # q/2 mod n
+    spectrum = (omega * phases)[half, : n // 2 + 1].T
+    return from_diagonals((0.25j * n / np.pi) * jnp.fft.ifft(spectrum, axis=1, norm="forward"))
+
+
+@partial(jnp.vectorize, signature="(n,n)->(n,n)")
+def _to_modes(W: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
+    """`matrix_to_fourier` of a skew-Hermitian matrix, by gathers."""
+    n = W.shape[-1]
+    phases, at, _ = _tables(n)
+    spectrum = jnp.fft.fft(diagonals(W), axis=1, norm="forward") / (0.25j * n / np.pi)
+    half = spectrum[:, at].T * np.conj(phases[:, : n // 2 + 1])
+    opposite = jnp.conj(jnp.roll(half[::-1, :0:-1], 1, axis=0))  # ω_{−m} is the conjugate of ω_m
+    return jnp.concatenate([half, opposite], axis=1)
+
+
+def wavenumbers(n: int) -> np.ndarray:
+    """0, 1, …, K, −K, …, −1."""
+    m = np.arange(n)
+    return np.where(m <= n // 2, m, m - n)
+
+
+def mirror(omega: Any) -> Any:
+    """ω_{−m}."""
+    return jnp.roll(omega[::-1, ::-1], (1, 1), axis=(0, 1))
+
+
+def real_values(name: str, values: Any) -> np.ndarray:
+    """Finite real numbers, or an error that says so."""
+    try:
+        field = np.asarray(values)
+    except ValueError:
+        field = np.asarray(None)
+    if field.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be real numbers, not {'complex ones' if field.dtype.kind == 'c' else field}.")
+    if not np.all(np.isfinite(field)):
+        raise ValueError(f"{name} must be finite: it has a NaN or an infinity.")
+    return field.astype(float)
+
+
+def _real_field(name: str, omega: Any, n: int) -> np.ndarray:
+    host = np.asarray(omega)
+    if host.shape != (n, n):
+        raise ValueError(f"{name} must have shape ({n}, {n}), indexed [m1 % n, m2 % n], not {host.shape}.")
+    if host.dtype.kind not in "fiuc" or not np.all(np.isfinite(host)):
+        raise ValueError(f"{name} must be finite numbers.")
+    largest = max(np.abs(host).max(), 1e-300)
+    defect = np.abs(host - np.conj(np.asarray(mirror(host))))
+    if defect.max() > 1e-12 * largest:
+        i, j = (int(wavenumbers(n)[k]) for k in np.unravel_index(np.argmax(defect), defect.shape))
+        raise ValueError(
+            f"{name} is not a real field: the coefficient of ({-i}, {-j}) must be the conjugate of that of ({i}, {j})."
+        )
+    if abs(host[0, 0]) > 1e-12 * largest:
+        raise ValueError(f"{name}[0, 0], the mean vorticity, must be 0, not {host[0, 0]:g}.")
+    size = float(np.sqrt(np.sum(np.abs(host) ** 2)))
+    if size > max(n**2 / 4, 20):
+        raise ValueError(
+            f"{name} has a root mean square of {size:.3g}, as np.fft.fft2 of values of size {size / n**2:.2g} has, "
+            f"which is n² = {n**2} times the coefficients: give np.fft.fft2(values, norm='forward'), or the values "
+            "themselves as vorticity=."
+        )
+    return host

@@ -1,0 +1,57 @@
+"""Strang splitting of what leaves the orbit around a step that stays on it."""
+
+from typing import Any, ClassVar
+
+from jaxtyping import Array, Float, PyTree
+
+from ..algebras.base import State
+from ..drivers import Increment, Needs
+from ..numerics.rootfind import Info
+from ..systems import System
+from .base import Claims, Integrator
+
+
+class Dissipative(Integrator):
+    """Half a step of the system's `dissipation`, a step of another method, the other half:
+
+        μ ← D(dt/2) μ,   μ ← μ + ½ Σ_i f_i ΔS^i,   μ ← Φ(dt) μ,   μ ← μ + ½ Σ_i f_i ΔS^i,   μ ← D(dt/2) μ,
+
+    D the exact flow of viscosity, drag and steady stirring, f_i stirring that is white in time. Φ keeps the orbit that
+    it starts from; D and f_i leave it, so that Casimirs change as they should: none is kept.
+
+    Reference: Strang, On the construction and comparison of difference schemes (1968).
+    """  # fmt: skip
+
+    claims: ClassVar[Claims] = Claims(order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=False)
+
+    inner: Integrator
+
+    def init(self, system: System, mu: State) -> PyTree:
+        """Nothing: each step begins on an orbit of its own."""
+        return None
+
+    def check(self, system: System) -> None:
+        """What the method within asks for."""
+        self.inner.check(system)
+
+    def needs(self, system: System) -> Needs:
+        """The same."""
+        return self.inner.needs(system)
+
+    def fast(self) -> "Dissipative":
+        """With the method within so."""
+        return Dissipative(inner=self.inner.fast())
+
+    def step(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any
+    ) -> tuple[State, PyTree, Info]:
+        """Half, whole, half."""
+        push = 0.5 * system.push(dS.S)
+        mu = system.dissipate(mu, 0.5 * dt) + push
+        mu, _, info = self.inner.step(system, mu, t, dt, dS, self.inner.init(system, mu))
+        return system.dissipate(mu + push, 0.5 * dt), None, info
+
+
+def around(system: System, integrator: Integrator) -> Integrator:
+    """The integrator, with the system's dissipation and stirring around it if it has any."""
+    return Dissipative(inner=integrator) if system.leaves_orbit else integrator

@@ -1,0 +1,25 @@
+"""What the models of fluids have in common."""
+
+from typing import Any
+
+from jaxtyping import Array
+
+from ..algebras.su import SU
+from ..fluids.flow import Flow
+from ..fluids.surface import Coefficients, Surface
+from ..systems import System
+
+
+def initial(surface: Surface, name: str, coefficients: Any, values: Any) -> Coefficients:
+    """The coefficients of the field at the start, given as such or by its values on a grid."""
+    if coefficients is not None and values is not None:
+        raise ValueError(f"{name} and vorticity are two ways to give the field at the start: give one of them.")
+    return surface.check(name, coefficients) if values is None else surface.from_values(values, "vorticity")
+
+
+def fluid_system(flow: Flow, noise: list[Any], vorticity: Coefficients, damping: Any = None) -> tuple[System, Array]:
+    """The system of a flow, which knows the flow, and the state with the given vorticity."""
+    options = {"side": "right", "gradient": flow.stream, "dissipation": damping}
+    system = System(SU(flow.surface.n), flow.hamiltonian, noise, **options)
+    object.__setattr__(system, "_flow", flow)
+    return system, flow.state(vorticity)

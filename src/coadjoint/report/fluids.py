@@ -1,0 +1,221 @@
+"""Pictures of fluids: fields on torus and sphere, spectra, animations."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from ..fluids.flow import Flow
+from ..fluids.torus import Torus
+from . import plotting
+
+_FINEST = 256  # points of a grid that is drawn
+_FRAMES = 150  # of an animation, at most
+_VIEW = np.radians(25.0)  # the latitude above which the globe is seen
+
+
+class Screen:
+    """Where a field is drawn: the torus as a square, the sphere as a globe (orthographic) or a map (Mollweide)."""
+
+    def __init__(self, flow: Flow, projection: str = ""):
+        self.surface, self.projection = flow.surface, projection
+        self.points = max(_FINEST, flow.surface.n) if isinstance(self.surface, Torus) else max(96, flow.surface.n)
+
+    def image(self, coefficients: Any) -> np.ndarray:
+        """The field as rows of pixels, the first row below; NaN where there is nothing."""
+        values = self.surface.values(coefficients, self.points)
+        if isinstance(self.surface, Torus):
+            return values.T
+        latitude, longitude = _orthographic() if self.projection == "orthographic" else _mollweide()
+        return _interpolated(values, latitude, longitude)
+
+    @property
+    def extent(self) -> tuple[float, float, float, float]:
+        """Of the image."""
+        if isinstance(self.surface, Torus):
+            return 0, 2 * np.pi, 0, 2 * np.pi
+        return (-1, 1, -1, 1) if self.projection == "orthographic" else (-2, 2, -1, 1)
+
+    def dress(self, ax: Any) -> None:
+        """Ticks on the torus; on the sphere an outline, meridians and parallels."""
+        ax.grid(False)
+        if isinstance(self.surface, Torus):
+            ax.set_xticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
+            ax.set_yticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
+            return
+        ax.set_axis_off()
+        ax.set_aspect("equal")
+        for line in _graticule(self.projection):
+            ax.plot(*line, color="#000000", linewidth=0.3, alpha=0.35)
+        t = np.linspace(0, 2 * np.pi, 200)
+        ax.plot(self.extent[1] * np.cos(t), np.sin(t), color="#444444", linewidth=0.8)
+        ax.set(xlim=np.multiply(self.extent[:2], 1.01), ylim=(-1.02, 1.02))
+
+
+def screens(flow: Flow) -> list[Screen]:
+    """All views of a surface."""
+    if isinstance(flow.surface, Torus):
+        return [Screen(flow)]
+    return [Screen(flow, "orthographic"), Screen(flow, "mollweide")]
+
+
+def snapshots(flow: Flow, t: np.ndarray, states: np.ndarray, title: str) -> Figure:
+    """Every field at the start, halfway and at the end, in all views."""
+    at = [0, len(t) // 2, len(t) - 1]
+    fields = [flow.pictures(states[i]) for i in at]
+    rows = [(name, screen) for name in fields[0] for screen in screens(flow)]
+    torus = isinstance(flow.surface, Torus)
+    height = 2.0 if torus else 1.7
+    fig = plotting.figure(plotting.PAGE, 0.4 + height * len(rows))
+    axes = fig.subplots(len(rows), 3, squeeze=False, sharex="row", sharey="row")
+    for number, (row, (name, screen)) in enumerate(zip(axes, rows, strict=True)):
+        size = max(float(np.abs(screen.surface.values(f[name], screen.points)).max()) for f in fields)
+        for ax, i, found in zip(row, at, fields, strict=True):
+            image = _show(ax, screen, found[name], size)
+            if number == 0:
+                ax.set_title(f"$t = {t[i]:g}$")
+            if torus:
+                ax.set(xlabel="$x$" if number == len(rows) - 1 else "", ylabel="$y$" if i == 0 else "")
+        fig.colorbar(image, ax=row, label=name, shrink=0.85)
+    fig.suptitle(title, fontsize=9)
+    return fig
+
+
+def _show(ax: Any, screen: Screen, coefficients: Any, size: float) -> Any:
+    image = ax.imshow(
+        screen.image(coefficients), origin="lower", extent=screen.extent, cmap="RdBu_r", vmin=-size, vmax=size,
+        interpolation="bilinear" if screen.projection else "nearest",
+    )  # fmt: skip
+    screen.dress(ax)
+    return image
+
+
+def draw_spectrum(ax: Any, flow: Flow, t: np.ndarray, states: np.ndarray) -> None:
+    """E(k) at the start, halfway and at the end, and lines of slopes that are often asked for; whole shells only."""
+    last = flow.surface.n // 2 if isinstance(flow.surface, Torus) else flow.surface.n - 1
+    k, E, highest = np.arange(1, last + 1), np.zeros(last), 0.0
+    for i, style, alpha in ((0, "--", 1.0), (len(t) // 2, "-", 0.6), (len(t) - 1, "-", 1.0)):
+        E = np.asarray(flow.spectrum(states[i]))[1 : last + 1]
+        seen = E > 1e-12 * E.max()
+        highest = max(highest, float(E.max()))
+        ax.loglog(k[seen], E[seen], style, marker=".", markersize=3, alpha=alpha, label=f"$t = {t[i]:g}$")
+    low = ax.get_ylim()[0]
+    middle = max(1, last // 5)
+    if last > 12:
+        line = np.array([k[middle], min(k[-1], 6 * k[middle])], float)
+        for slope, name, style in ((-3.0, "-3", ":"), (-5 / 3, "-5/3", "-.")):
+            ax.loglog(line, 3 * E[middle] * (line / line[0]) ** slope, style, color="#888888", label=f"$k^{{{name}}}$")
+    ax.set_ylim(max(low, 1e-12 * highest), 5 * highest)
+    degree = "wavenumber $k$" if isinstance(flow.surface, Torus) else "degree $l$"
+    ax.set(xlabel=degree, ylabel=f"energy ${'E(k)' if isinstance(flow.surface, Torus) else 'E(l)'}$")
+
+
+# Animations.
+
+
+def animate(flow: Flow, t: np.ndarray, states: np.ndarray, title: str, path: Path, seconds: float = 10.0) -> None:
+    """The first field along time: a GIF, or an MP4 where ffmpeg is found."""
+    if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
+        raise ValueError(f"--out {path} needs the program ffmpeg, which is not on PATH: install it, or write a .gif.")
+    at = np.unique(np.linspace(0, len(t) - 1, min(len(t), _FRAMES)).astype(int))
+    name = next(iter(flow.pictures(states[0])))
+    screen = screens(flow)[0]
+    fields = [flow.pictures(states[i])[name] for i in at]
+    size = max(float(np.abs(screen.surface.values(f, screen.points)).max()) for f in fields[:: max(1, len(at) // 10)])
+    fig = plotting.figure(4.4, 4.0)
+    canvas = FigureCanvasAgg(fig)
+    ax = fig.subplots()
+    image = _show(ax, screen, fields[0], size)
+    fig.colorbar(image, ax=ax, label=name, shrink=0.85)
+    heading = ax.set_title(title)
+    frames = []
+    for i, field in zip(at, fields, strict=True):
+        image.set_data(screen.image(field))
+        heading.set_text(f"{title}, $t = {t[i]:.4g}$")
+        canvas.draw()
+        frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
+    write = _write_mp4 if path.suffix == ".mp4" else _write_gif
+    write(path, frames, max(10.0, len(frames) / seconds))
+
+
+def _write_gif(path: Path, frames: list[np.ndarray], rate: float) -> None:
+    """With one palette for all frames, that of the field and greys: bands of colour do not move about."""
+    from matplotlib import colormaps
+    from PIL import Image
+
+    colours = colormaps["RdBu_r"](np.linspace(0, 1, 208))[:, :3]
+    greys = np.repeat(np.linspace(0, 1, 48)[:, None], 3, axis=1)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255 * np.concatenate([colours, greys])).astype(np.uint8).tobytes())
+    first, *rest = (Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames)
+    first.save(path, save_all=True, append_images=rest, duration=max(20, round(1000 / rate)), loop=0)
+
+
+def _write_mp4(path: Path, frames: list[np.ndarray], rate: float) -> None:
+    height, width = (s - s % 2 for s in frames[0].shape[:2])  # the codec needs even sizes
+    command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
+    command += ["-r", f"{rate:g}", "-i", "-", "-pix_fmt", "yuv420p", str(path)]
+    data = b"".join(np.ascontiguousarray(f[:height, :width]).tobytes() for f in frames)
+    done = subprocess.run(command, input=data, capture_output=True)
+    if done.returncode:
+        raise ValueError(f"ffmpeg could not write {path}: {done.stderr.decode(errors='replace').strip()}")
+
+
+# Projections: latitude and longitude of each pixel, NaN outside.
+
+
+def _orthographic(pixels: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    y, x = np.mgrid[-1 : 1 : pixels * 1j, -1 : 1 : pixels * 1j]
+    with np.errstate(invalid="ignore"):
+        z = np.sqrt(1 - x**2 - y**2)
+    north, front = y * np.cos(_VIEW) + z * np.sin(_VIEW), z * np.cos(_VIEW) - y * np.sin(_VIEW)
+    return np.arcsin(np.clip(north, -1, 1)), np.arctan2(x, front) + np.pi
+
+
+def _mollweide(pixels: int = 320) -> tuple[np.ndarray, np.ndarray]:
+    y, x = np.mgrid[-1 : 1 : pixels * 1j, -2 : 2 : 2 * pixels * 1j]
+    angle = np.arcsin(y)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        longitude = np.pi * x / (2 * np.cos(angle))
+        latitude = np.arcsin(np.clip((2 * angle + np.sin(2 * angle)) / np.pi, -1, 1))
+    outside = ~(np.abs(longitude) <= np.pi)
+    return np.where(outside, np.nan, latitude), longitude + np.pi
+
+
+def _interpolated(values: np.ndarray, latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
+    """Bilinear, from the equiangular grid of `Sphere.grid`."""
+    rows, columns = values.shape
+    inside = np.isfinite(latitude) & np.isfinite(longitude)
+    i = np.clip((np.pi / 2 - np.where(inside, latitude, 0)) / np.pi * rows - 0.5, 0, rows - 1)
+    j = (np.where(inside, longitude, 0) / (2 * np.pi) * columns) % columns
+    i0, j0 = np.minimum(i.astype(int), rows - 2), j.astype(int) % columns
+    a, b, j1 = i - i0, j - j.astype(int), (j0 + 1) % columns
+    out = (1 - a) * ((1 - b) * values[i0, j0] + b * values[i0, j1])
+    out += a * ((1 - b) * values[i0 + 1, j0] + b * values[i0 + 1, j1])
+    return np.where(inside, out, np.nan)
+
+
+def _graticule(projection: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Meridians and parallels every 30 degrees."""
+    s = np.linspace(-1, 1, 181)
+    lines = [(np.full_like(s, np.radians(p)), np.pi * s) for p in range(-60, 90, 30)]
+    lines += [(s * np.pi / 2, np.full_like(s, np.radians(m))) for m in range(-180, 180, 30)]
+    out = []
+    for latitude, longitude in lines:
+        if projection == "mollweide":
+            angle = latitude.copy()
+            for _ in range(60):  # 2a + sin 2a = π sin φ
+                angle -= (2 * angle + np.sin(2 * angle) - np.pi * np.sin(latitude)) / np.maximum(
+                    2 + 2 * np.cos(2 * angle), 1e-9
+                )
+            out.append((2 / np.pi * longitude * np.cos(angle), np.sin(angle)))
+            continue
+        x, north = np.cos(latitude) * np.sin(longitude), np.sin(latitude)
+        front = np.cos(latitude) * np.cos(longitude)
+        y, depth = north * np.cos(_VIEW) - front * np.sin(_VIEW), north * np.sin(_VIEW) + front * np.cos(_VIEW)
+        out.append((np.where(depth > 0, x, np.nan), y))
+    return out

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from coadjoint.native.cpu import Cpu
 from coadjoint.native.lanes import native_loop, pattern
 
 
@@ -16,7 +17,7 @@ def made(fn, x, shared=(), width=1, limit=10**6, patterns=None):
     """Native code for fn(x, *shared) of one row of x."""
     one = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     patterns = [pattern(s) for s in shared] if patterns is None else patterns
-    return native_loop(step_of(fn), patterns, [one], None, None, width, limit)
+    return native_loop(step_of(fn), patterns, [one], None, None, Cpu(width), limit)
 
 
 def called(native, x, shared=()):

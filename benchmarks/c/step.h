@@ -8,17 +8,20 @@
  * wait for the inverse. A w whose correction is below the tolerance is the step's: its flow is already there, and gamma
  * is moved only then. Written for this one system, as fast as we know how.
  */
+#ifndef ON_DEVICE
+#define ON_DEVICE /* __device__ for a GPU */
+#endif
 
-static inline T NAME(dot)(const T a[3], const T b[3]) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
+static inline ON_DEVICE T NAME(dot)(const T a[3], const T b[3]) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
-static inline void NAME(cross)(const T a[3], const T b[3], T c[3]) {
+static inline ON_DEVICE void NAME(cross)(const T a[3], const T b[3], T c[3]) {
   c[0] = a[1] * b[2] - a[2] * b[1];
   c[1] = a[2] * b[0] - a[0] * b[2];
   c[2] = a[0] * b[1] - a[1] * b[0];
 }
 
 /* Stumpff functions c1, c2, c3 of x = |w|^2: five terms of their series below 0.02, ten up to 2. */
-static inline void NAME(stumpff)(T x, T c[4]) {
+static inline ON_DEVICE void NAME(stumpff)(T x, T c[4]) {
   T xx = x * x, a = ONE(1. / 39916800), b = ONE(1. / 3628800);
   if (__builtin_expect(!ALL(x < 0.02), 0)) {
     a -= x * (1. / 6227020800. - x * (1. / 1307674368000. - x * (1. / 355687428096000. - x * (1. / 121645100408832000.))));
@@ -30,14 +33,14 @@ static inline void NAME(stumpff)(T x, T c[4]) {
 }
 
 /* R u = u - c1 w x u + c2 w x (w x u). */
-static inline void NAME(turn)(const T w[3], const T c[4], const T u[3], T out[3]) {
+static inline ON_DEVICE void NAME(turn)(const T w[3], const T c[4], const T u[3], T out[3]) {
   T once[3], twice[3];
   NAME(cross)(w, u, once);
   NAME(cross)(w, once, twice);
   for (int i = 0; i < 3; i++) out[i] = u[i] - c[1] * once[i] + c[2] * twice[i];
 }
 
-static inline void NAME(step)(T p[3], T g[3], T dW, double dt) {
+static inline ON_DEVICE void NAME(step)(T p[3], T g[3], T dW, double dt) {
   const double k[3] = {0.5 * dt / INERTIA[0], 0.5 * dt / INERTIA[1], 0.5 * dt / INERTIA[2]};
   const T v[3] = {ONE(-CHI[0] * dt), ONE(-CHI[1] * dt), ONE(-CHI[2] * dt)};
   T known[3], w[3], once[3], twice[3], y[3], u[3], p1[3], c[4], f[3], d[3];

@@ -9,7 +9,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.running import loop
-from coadjoint.running.backends import native, xla
+from coadjoint.running.backends import kernels, xla
 from coadjoint.running.backends.increments import Source
 from coadjoint.running.plan import Plan
 
@@ -106,7 +106,7 @@ def test_a_refusal_says_why():
     assert (sol.stats.backend, sol.stats.reason) == ("xla", why) and f"xla: {why}" in repr(sol)
     with pytest.raises(ValueError, match="backend='native' cannot take this run: states of SU are complex"):
         cj.solve(system, W0, backend="native", **run)
-    with pytest.raises(ValueError, match="backend must be one of 'auto', 'native', 'xla', not 'gpu'"):
+    with pytest.raises(ValueError, match="backend must be one of 'auto', 'native-gpu', 'native', 'xla', not 'gpu'"):
         cj.solve(system, W0, backend="gpu", **run)
     asked = cj.solve(system, W0, backend="xla", **run)
     assert (asked.stats.backend, asked.stats.reason) == ("xla", "")
@@ -121,7 +121,7 @@ def test_an_operation_without_a_rule_is_named():
 def test_a_program_that_is_too_long_is_refused(monkeypatch):
     quartic = cj.System(cj.SO3(), lambda m: jnp.sum(m**4) + m[0])
     with monkeypatch.context() as short:
-        short.setattr(native, "OPERATIONS", 50)
+        short.setattr(kernels, "OPERATIONS", 50)
         sol = cj.solve(quartic, **RUN)
         assert sol.stats.backend == "xla" and "50 operations" in sol.stats.reason
     quintic = cj.System(cj.SO3(), lambda m: jnp.sum(m**5) + m[0])
@@ -165,12 +165,12 @@ def test_params_through_zero_and_one_are_the_same_code():
     )
     run = RUN | {"throw": False}
     cj.solve(system, **run)
-    made = len(native._kernels)
+    made = len(kernels._kernels)
     for a, b in [(0.0, 0.5), (1.0, 0.0), (0.0, 0.0)]:
         other = system.with_params({"a": a, "b": b})
         one, two = cj.solve(other, **run), cj.solve(other, backend="xla", **run)
         assert one.stats.backend == "native" and one.stats.unsolved == two.stats.unsolved == 1
-    assert len(native._kernels) == made
+    assert len(kernels._kernels) == made
 
 
 def test_the_careful_program_is_not_made_for_easy_steps(monkeypatch):

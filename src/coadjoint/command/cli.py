@@ -64,7 +64,9 @@ def resume(
     store: Path = typer.Argument(help="A store that was written by coadjoint."),
     t1: float | None = typer.Option(None, help="Go on to a later time than the run was made for."),
     model: str | None = typer.Option(None, metavar="MODULE:FUNCTION", help="For a model of your own, its name again."),
-    backend: str | None = typer.Option(None, help="What computes the steps from now on: auto, native or xla."),
+    backend: str | None = typer.Option(
+        None, help="What computes the steps from now on: auto, native-gpu, native or xla."
+    ),
     as_json: bool = _JSON,
 ) -> None:
     """Go on with a run from its last checkpoint, or extend one that is finished."""

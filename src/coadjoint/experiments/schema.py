@@ -271,7 +271,7 @@ ABOUT_RUN = {
     "group": "follow the group element too (false)",
     "g0": "the group element at the start, with group = true (the identity)",
     "throw": "stop where a step cannot be solved (true)",
-    "backend": "what computes the steps: auto, native or xla",
+    "backend": "what computes the steps: auto, native-gpu, native or xla",
     "mu0": "where it starts, in place of the model's own start",
     "reduce": "statistics in place of the members: a name, or a table with its options",
 }

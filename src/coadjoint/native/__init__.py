@@ -8,7 +8,8 @@ Read in this order:
   `moves`, `indexing`, `rules`, `control` (one table of primitives each) and `composed` (primitives made of others);
 - `code`: collects what varies, as operations in LLVM's language; `operations`: JAX's operations on single numbers;
 - `mathematics`: sin, exp, … of its own, one family a file;
-- `cpu`: the target. The loop around a step, memory, and compilation for this very processor;
+- `loop`: the loop over steps around a step, and memory, for any target;
+- `cpu`, `gpu`: the targets. How members are found and laid out, and compilation;
 - `jaxprs`: what is spelled differently in different versions of JAX;
 - `refused`: the exception that says why a program is not made native code.
 """

@@ -1,6 +1,6 @@
 """Code: the operations of a step in LLVM's language, on single numbers or on `width` members side by side.
 
-What an operation of JAX's is made of stands in `operations`; the loop around a step, and memory, in `cpu`.
+What an operation of JAX's is made of stands in `operations`; the loop around a step, and memory, in `loop`.
 
 **Arithmetic.** A product that is used once, by a sum in the same basic block, is written together with it as one fused
 multiply-add, x y ± z rounded once; of two such products the first. That is decided here, from the program alone, and

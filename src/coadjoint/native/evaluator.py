@@ -61,8 +61,8 @@ class Attempt(NamedTuple):
 class Evaluator:
     """Evaluates a program on lanes, writing what varies as code and counting the operations."""
 
-    def __init__(self, code: Code, limit: int):
-        self.code, self.limit, self.left = code, limit, limit
+    def __init__(self, code: Code, limit: int, stem: str = "%u"):
+        self.code, self.limit, self.left, self.stem = code, limit, limit, stem
         self.trusting = True  # what is likely is taken for true
         self.guards: list[Any] = []  # what was taken for true
         self.assumed: list[Array] = []  # of what is the same everywhere: what must be true for all steps
@@ -171,7 +171,7 @@ class Evaluator:
         if not isinstance(x, jax.Array):
             return x
         if id(x) not in self._names:
-            self._names[id(x)] = Value(f"%u{len(self.uniforms)}", x.dtype)
+            self._names[id(x)] = Value(f"{self.stem}{len(self.uniforms)}", x.dtype)
             self.uniforms.append((x, self._names[id(x)]))  # keeps x, and so its identity
         return self._names[id(x)]
 

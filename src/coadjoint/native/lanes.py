@@ -1,6 +1,8 @@
 """The front door: a step, written as a JAX function for one member, as a compiled loop over steps and members.
 
-    loop = native_loop(step, patterns, own, state, path, width)
+    loop = native_loop(step, patterns, own, state, path, target)
+
+What the code is for, a CPU or a GPU, is the target's matter alone (see `loop`).
 
 Whatever goes wrong while native code is made ends as `Refused`, whose text is the reason.
 """
@@ -16,17 +18,19 @@ from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
 from .code import Code, Value
-from .cpu import StepLoop, step_loop
 from .evaluator import Evaluator
 from .kinds import LaneArray, number, objects, split
+from .loop import Draw, Inputs, Target, written
 from .refused import Refused
 
 
 class NativeLoop(NamedTuple):
     """The compiled loop over steps, and what it has to be given."""
 
-    loop: StepLoop
+    loop: Any  # what the target made of it
     uniforms: Callable[[list], Array]  # of the shared numbers: what the code reads of them
+    drawn: Callable[[list], Array] | None  # of those of the path, if the code draws it: what it reads after those
+    operations: int  # of a step
     columns: tuple[int, ...]  # the elements of the path that the step reads
     saved: PyTree  # what a step saves, as shapes
 
@@ -55,9 +59,10 @@ def native_loop(
     own: Sequence,
     state: PyTree,
     path: PyTree,
-    width: int,
+    target: Target,
     limit: int = 10**6,
     thorough: bool = False,
+    draw: "Drawing | None" = None,
 ) -> NativeLoop:
     """The loop over `step(shared, own, state, n, path) → (state, saved, ok)`, written for JAX and one member.
 
@@ -69,7 +74,7 @@ def native_loop(
     """
     try:
         with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
-            return _native_loop(step, patterns, own, state, path, width, limit, thorough)
+            return _native_loop(step, patterns, own, state, path, target, limit, thorough, draw)
     except Refused:
         raise
     except Exception as error:
@@ -83,14 +88,15 @@ def _native_loop(
     own: Sequence,
     state: PyTree,
     path: PyTree,
-    width: int,
+    target: Target,
     limit: int,
     thorough: bool,
+    draw: "Drawing | None",
 ) -> NativeLoop:
     structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns]
     counter = jax.ShapeDtypeStruct((), jnp.int64)
     closed, shapes = jax.make_jaxpr(step, return_shape=True)(structs, list(own), state, counter, path)
-    code = Code(width)
+    code = Code(target.width)
     owned, own_lanes = _named("%o", own)
     before, state_lanes = _named("%s", jax.tree.leaves(state))
     read, path_lanes = _named("%d", jax.tree.leaves(path))
@@ -106,21 +112,62 @@ def _native_loop(
         if thorough:
             code.branch(attempts[0].taken, "step.accept", "step.thorough")
             attempts.append(evaluator.attempt(closed, args, attempts[0]))
-        made[:] = [attempts, [name for _, name in evaluator.uniforms]]
+        made[:] = [attempts, [name for _, name in evaluator.uniforms], limit - evaluator.left]
         return [_as_word(x) for x, _ in evaluator.uniforms]
 
-    uniforms = jax.make_jaxpr(write)(structs)
-    attempts, names = made
+    uniforms = _by_words(jax.make_jaxpr(write)(structs))
+    attempts, names, operations = made
     columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
-    inputs = {"state": before, "own": owned, "path": [read[i] for i in columns], "uniforms": names, "n": [n]}
-    loop = step_loop(code, inputs, attempts)
+    drawn, draws = (None, None) if draw is None or not columns else _drawn(code, draw, columns, owned[-1], limit)
+    inputs = Inputs(before, owned, [read[i] for i in columns], names, n)
+    return NativeLoop(written(code, inputs, attempts, target, draws), uniforms, drawn, operations, columns, shapes[1])
+
+
+class Drawing(NamedTuple):
+    """The path as a function that code can evaluate: pair(shared, member, k, columns) → rows of steps 2k and 2k + 1.
+
+    `shared` has the given patterns; the member's number is the last of its own numbers.
+    """
+
+    pair: Callable
+    patterns: Sequence
+
+
+def _drawn(code: Code, draw: Drawing, columns: tuple, member: Value, limit: int) -> tuple[Callable, Draw]:
+    """The code that draws a pair of steps; what it reads of the shared numbers is computed as for any other code."""
+    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in draw.patterns]
+    counter = jax.ShapeDtypeStruct((), jnp.int64)
+    closed = jax.make_jaxpr(lambda shared, member, k: draw.pair(shared, member, k, columns))(structs, counter, counter)
+    k = Value("%pair.each", np.int64)
+    outside = code.lines, code.block, code.called
+    code.lines, code.block, code.called = [], "draw", {}
+    made: list[Any] = []
+
+    def write(shared: list[Array]) -> list[Array]:
+        evaluator = Evaluator(code, limit, "%w")
+        given = [_with_pattern(x, p) for x, p in zip(shared, draw.patterns, strict=True)]
+        (rows,) = evaluator.evaluate(closed, [*given, objects([member], ()), objects([k], ())])
+        made[:] = [[[evaluator.operand(e) for e in row] for row in rows], [name for _, name in evaluator.uniforms]]
+        return [_as_word(x) for x, _ in evaluator.uniforms]
+
+    uniforms = _by_words(jax.make_jaxpr(write)(structs))
+    rows, names = made
+    for x in (*rows[0], *rows[1]):
+        code.text(x)  # what comes out is used
+    lines, block = code.written(), code.block
+    code.lines, code.block, code.called = outside
+    return uniforms, Draw(lines, block, k, names, *rows)
+
+
+def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], Array]:
+    """What a program of the shared numbers gives, as words."""
 
     @jax.jit
     def words(shared: list) -> Array:
-        out = jex.jaxpr_as_fun(uniforms)(*shared)
+        out = jex.jaxpr_as_fun(program)(*shared)
         return jnp.stack(out) if out else jnp.zeros(0)
 
-    return NativeLoop(loop, words, columns, shapes[1])
+    return words
 
 
 def _with_pattern(x: Array, pattern: Any) -> LaneArray:

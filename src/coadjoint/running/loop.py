@@ -1,7 +1,9 @@
 """The loop: a plan and its program, tile after tile and chunk after chunk, into a sink."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import chain, groupby
 from typing import Any
 
 import jax
@@ -11,11 +13,11 @@ from jaxtyping import PyTree
 from ..drivers import BLOCK
 from .backends.base import Program
 from .placing import Place, threads
-from .plan import Plan
-from .points import Totals
+from .plan import Plan, Tile
+from .points import Point, Totals
 from .results import Outcome, Stats, UnsolvedStepError, together
 from .sinks import Output, Sink
-from .statistics import MergeTree, accumulated
+from .statistics import MergeTree
 from .watchdog import Watched
 from .watching import Watch, watch
 
@@ -26,14 +28,17 @@ _CHUNK_SECONDS = 0.5  # what a chunk should take: progress is shown, and Ctrl-C 
 def execute(plan: Plan, program: Program, output: Output, progress: Any = False, place: Place | None = None) -> Any:
     """Run all tiles, in threads or at another place. A step that was not solved is raised if the plan says so."""
     totals: Totals | None = None
-    tree, computed = MergeTree(plan.reduce), 0
+    tree, computed = MergeTree(plan.reduce, program.merge), 0
+    place = place or (threads if program.workers is None else partial(threads, workers=program.workers))
+    each = program.together
+    tiles = [range(k, min(k + each, plan.tiles)) for k in range(0, plan.tiles, each)]
     with watch(progress, plan) as bar, Watched(plan) as run:
 
-        def one_tile(number: int) -> tuple[Totals, PyTree]:
+        def some_tiles(numbers: range) -> list[tuple[Totals, PyTree]]:
             with program.placed():
-                return run_tile(plan, program, number, output.sink(number), bar, run)
+                return run_tiles(plan, program, numbers, output, bar, run)
 
-        for own, accumulators in (place or threads)(one_tile, range(plan.tiles)):
+        for own, accumulators in chain.from_iterable(place(some_tiles, tiles)):
             computed += len(own.iterations)
             own = together(own)
             totals = own if totals is None else together(jax.tree.map(lambda *x: np.stack(x), totals, own))
@@ -49,36 +54,84 @@ def execute(plan: Plan, program: Program, output: Output, progress: Any = False,
     return result
 
 
-def run_tile(plan: Plan, program: Program, number: int, sink: Sink, bar: Watch, run: Watched) -> tuple[Totals, PyTree]:
-    """Run one tile from start to end: the totals of its members, and their accumulators if there is a reducer."""
-    tile = plan.open_tile(number)
-    run.stand(number, f"backend ({program.backend})")
+def run_tiles(
+    plan: Plan, program: Program, numbers: range, output: Output, bar: Watch, run: Watched
+) -> list[tuple[Totals, PyTree]]:
+    """Run neighbouring tiles: the totals of the members of each, and their accumulators if there is a reducer.
+
+    Those that begin with the same step go together: at the start all, from a store those whose checkpoints agree.
+    """
+    tile = plan.open_tile(numbers)
+    run.stand(numbers.start, f"backend ({program.backend})")
     points, first = program.start(tile)
+    sinks = [output.sink(k) for k in numbers]
+    if len(numbers) == 1:
+        done, points = sinks[0].begin(points)
+        return run_tile(plan, program, tile, sinks, points, first, done, bar, run)
+    fresh = jax.tree.map(np.asarray, points)
+    begun = [sink.begin(_at(fresh, tile.members(i))) for i, sink in enumerate(sinks)]
+    out: list[tuple[Totals, PyTree]] = []
+    for done, group in groupby(range(len(numbers)), lambda i: begun[i][0]):
+        some = list(group)
+        cut, members = slice(some[0], some[-1] + 1), slice(tile.members(some[0]).start, tile.members(some[-1]).stop)
+        points = _at(fresh, members)
+        if done:
+            points = jax.tree.map(lambda *x: np.concatenate(x), *(begun[i][1] for i in some))
+        rows = members if plan.reduce is None else cut
+        own = plan.open_tile(numbers[cut])
+        out += run_tile(plan, program, own, sinks[cut], points, _at(first, rows), done, bar, run)
+    return out
+
+
+def run_tile(
+    plan: Plan,
+    program: Program,
+    tile: Tile,
+    sinks: list[Sink],
+    points: Point,
+    first: PyTree,
+    done: int,
+    bar: Watch,
+    run: Watched,
+) -> list[tuple[Totals, PyTree]]:
+    """Run a tile, or several as one, from step `done` to the end."""
 
     def keep(at: int, rows: PyTree) -> None:
-        if plan.reduce is not None:
-            rows = accumulated(plan.reduce, rows.values, plan.slots + 1 if at else 1, plan.tile)
-        sink.add(at, rows)
+        for i, sink in enumerate(sinks):
+            sink.add(at, _at(rows, tile.members(i) if plan.reduce is None else i))
 
-    done, points = sink.begin(points)
+    def parts(points: Point) -> Iterator[Callable[[], Point]]:
+        if len(sinks) == 1:
+            return iter([lambda: points])
+        here = cache(lambda: jax.tree.map(np.asarray, points))  # not before somebody asks
+        return (lambda i=i: _at(here(), tile.members(i)) for i in range(len(sinks)))
+
     if done == 0:
         keep(0, first)
+    here = tile.numbers.start
     bar.begin(done * tile.count)
     stepper = program.stepper(tile, points, done)
-    for n0, n1 in pieces(plan.steps, plan.save_every, plan.slots, plan.blocks * BLOCK, done):
-        run.stand(number, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
+    slots = min(plan.slots, program.slots(tile))
+    for n0, n1 in pieces(plan.steps, plan.save_every, slots, plan.blocks * BLOCK, done):
+        run.stand(here, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
         rows = stepper.advance(n1)
-        run.stand(number, "sink", n1)
+        run.stand(here, "sink", n1)
         keep(n0 // plan.save_every + 1, rows)
         points = stepper.points()
         bar.add((n1 - n0) * tile.count, points, tile.mu0)
         if plan.throw and np.any(np.asarray(points.totals.unsolved)[: tile.count]):
             break
-        sink.mark(n1, points)
+        for sink, point in zip(sinks, parts(points), strict=True):
+            sink.mark(n1, point)
     totals = jax.tree.map(lambda x: np.asarray(x)[: tile.count], points.totals)
-    accumulators = sink.close()
-    run.leave(number)
-    return totals, accumulators
+    out = [(_at(totals, tile.members(i)), sink.close()) for i, sink in enumerate(sinks)]
+    run.leave(here)
+    return out
+
+
+def _at(tree: PyTree, where: Any) -> PyTree:
+    """Some of the leading axis of all arrays."""
+    return jax.tree.map(lambda x: x[where], tree)
 
 
 def pieces(steps: int, save_every: int, slots: int, largest: int, first: int = 0) -> Iterator[tuple[int, int]]:

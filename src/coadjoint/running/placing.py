@@ -13,14 +13,14 @@ import jax
 class Place(Protocol):
     """Runs tiles."""
 
-    def __call__(self, work: Callable[[int], Any], tiles: Sequence[int]) -> Iterator[Any]:
-        """The results of `work` on all tiles, in their order."""
+    def __call__(self, work: Callable[[range], Any], tiles: Sequence[range]) -> Iterator[Any]:
+        """The results of `work` on all tiles, in their order; what stands in one range runs as one."""
         ...
 
 
-def threads(work: Callable[[int], Any], tiles: Sequence[int]) -> Iterator[Any]:
+def threads(work: Callable[[range], Any], tiles: Sequence[range], workers: int | None = None) -> Iterator[Any]:
     """A few tiles at a time, one a core or device: what is compiled computes outside of Python's lock."""
-    workers = 1 if len(tiles) == 1 else max(len(jax.local_devices()), cores())
+    workers = min(len(tiles), workers or max(len(jax.local_devices()), cores()))
     if workers == 1:
         yield from map(work, tiles)
         return

@@ -24,21 +24,26 @@ from .points import Clock, Point, Record, record, start
 from .reducers import as_reducer
 
 LARGEST_TILE = 1024  # members that are stepped together
-BACKENDS = ("auto", "native", "xla")
+BACKENDS = ("auto", "native-gpu", "native", "xla")
 _shapes: Bounded[tuple[Point, Record]] = Bounded()
 _increments: Bounded[Increment] = Bounded()
 _SLOTS = 2**18, 2**19  # numbers saved in a chunk of one trajectory, and of a tile: two megabytes, and four
 
 
 class Tile(NamedTuple):
-    """Members that are stepped together, padded by repeating the last one."""
+    """Members that are stepped together, those of one tile or of several, padded by repeating the last one."""
 
-    number: int
+    numbers: range
     count: int  # members, without padding
     member: Int[np.ndarray, " size"]
     mu0: np.ndarray
     params: PyTree  # in place of the system's; leaves that are by member lead with the tile's
     g0: PyTree  # the group elements at the start, if they are given
+
+    def members(self, which: int) -> slice:
+        """Where the members of one of the tiles are among all of them."""
+        each = self.member.size // len(self.numbers)
+        return slice(which * each, (which + 1) * each)
 
 
 @dataclass(frozen=True)
@@ -176,16 +181,16 @@ class Plan:
         """How many tiles there are."""
         return 1 if self.members is None else -(-self.members // self.tile)
 
-    def open_tile(self, number: int) -> Tile:
-        """Members `number` P … of the ensemble; of a trajectory, itself."""
-        size, last = self.tile, self.members or 1
-        member = number * size + np.arange(size)
+    def open_tile(self, numbers: range) -> Tile:
+        """The members of some neighbouring tiles; of a trajectory, itself."""
+        size, last = self.tile * len(numbers), self.members or 1
+        member = numbers.start * self.tile + np.arange(size)
         at = np.minimum(member, last - 1)
         states = np.asarray(self.mu0)
         mu0 = states[at] if self.states_by_member else np.broadcast_to(states, (size, *states.shape))
         each = lambda x: np.asarray(x)[at] if self.turned_by_member else np.broadcast_to(x, (size, *x.shape))
         g0 = jax.tree.map(each, self.g0)
-        return Tile(number, min(size, last - number * size), member, mu0, self.params_of(at), g0)
+        return Tile(numbers, min(size, last - numbers.start * self.tile), member, mu0, self.params_of(at), g0)
 
     def params_of(self, member: np.ndarray) -> PyTree:
         """The parameters of the given members, one after the other, where they are by member."""

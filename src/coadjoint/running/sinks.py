@@ -1,5 +1,6 @@
 """Sinks: where results go while a run is computed. This file has the protocol, and memory; `store` has the disk."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -25,8 +26,8 @@ class Sink(Protocol):
         """What was saved from the saved time `at` on."""
         ...
 
-    def mark(self, n: int, points: Point) -> None:
-        """All is well up to step n, where the members are at these points."""
+    def mark(self, n: int, points: Callable[[], Point]) -> None:
+        """All is well up to step n, where the members are at these points; to ask for them may take time."""
         ...
 
     def close(self) -> PyTree:
@@ -104,7 +105,7 @@ class MemorySink:
 
         jax.tree.map(put, self.arrays, rows)
 
-    def mark(self, n: int, points: Point) -> None:
+    def mark(self, n: int, points: Callable[[], Point]) -> None:
         """Memory needs no checkpoint."""
 
     def close(self) -> PyTree:

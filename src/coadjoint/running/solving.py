@@ -60,7 +60,8 @@ def solve(
     - `progress`: show a progress bar.
     - `out`: write a Zarr store while running, with a checkpoint every second or so; results then stay on disk and are
       read when asked for. `resume`: go on from the last checkpoint of such a store, to a larger t1 if that is given.
-    - `backend`: "native" (machine code made for the system), "xla", or "auto", the fastest that takes the run;
+    - `backend`: "native" (machine code made for the system), "native-gpu" (the same on a GPU, of ensembles), "xla", or
+      "auto", the fastest that takes the run;
       `sol.stats.backend` says which it was, and `sol.stats.reason` why not a faster one.
     """
     plan = plan_solve(

@@ -1,6 +1,7 @@
 """Statistics over members: what a reducer makes of the rows of tiles, and of tiles together, along a fixed tree."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,7 @@ _ROWS = 64  # saved times whose accumulators are merged together
 
 
 def accumulated(reduce: Any, rows: PyTree, slots: int, size: int) -> PyTree:
-    """The accumulators of rows (member, saved time, …) at each saved time.
+    """The accumulators of the rows (member, saved time, …) of a tile at each saved time, with an axis of tiles: (1, …).
 
     Rows are padded to `slots` times and `size` members, so that one program serves all of them.
     """
@@ -26,7 +27,7 @@ def accumulated(reduce: Any, rows: PyTree, slots: int, size: int) -> PyTree:
 
     weight = jnp.asarray(np.arange(size) < count, jnp.float64)
     acc = update(reduce, jax.tree.map(padded, rows), weight)
-    return jax.tree.map(lambda x: np.asarray(x)[:times], acc)
+    return jax.tree.map(lambda x: np.asarray(x)[None, :times], acc)
 
 
 @eqx.filter_jit
@@ -62,8 +63,9 @@ def _by_rows(fn: Callable, reduce: Any, *accs: PyTree) -> PyTree:
 class MergeTree:
     """Merges tiles 0, 1, 2, … along a fixed binary tree, holding one accumulator a level."""
 
-    def __init__(self, reduce: Any):
+    def __init__(self, reduce: Any, merge_rows: Callable[[PyTree, PyTree], PyTree] | None = None):
         self.reduce = reduce
+        self.merge = merge_rows or partial(_by_rows, merge, reduce)  # of accumulators at all saved times
         self.levels: list[PyTree | None] = []
 
     def push(self, acc: PyTree) -> None:
@@ -72,7 +74,7 @@ class MergeTree:
             if held is None:
                 self.levels[i] = acc
                 return
-            acc = _by_rows(merge, self.reduce, held, acc)
+            acc = self.merge(held, acc)
             self.levels[i] = None
         self.levels.append(acc)
 
@@ -81,5 +83,5 @@ class MergeTree:
         acc = None
         for held in self.levels:
             if held is not None:
-                acc = held if acc is None else _by_rows(merge, self.reduce, held, acc)
+                acc = held if acc is None else self.merge(held, acc)
         return None if acc is None else _by_rows(result, self.reduce, acc)

@@ -26,6 +26,8 @@ from .given import GIVEN, given_variable, without_arrays
 from .layout import TIMES, Layout, Variable
 from .reading import Contents, contents, read_header
 
+_SAME_BITS = {"native-gpu": "native"}  # backends whose arithmetic is another's
+
 # Making a store.
 
 
@@ -238,7 +240,8 @@ def _changed_conditions(found: Contents, plans: Sequence[Plan], programs: Sequen
     changed = [d for name in now for d in differences({name: last[name]}, {name: now[name]})]
     left = [(c, program) for own, program in zip(_unfinished(found, plans), programs, strict=True) for c in own or ()]
     for c, program in left:
-        changed += differences({"backend": c.backend}, {"backend": program.backend})
+        if _SAME_BITS.get(c.backend, c.backend) != _SAME_BITS.get(program.backend, program.backend):
+            changed += differences({"backend": c.backend}, {"backend": program.backend})
         changed += differences({"arithmetic": c.arithmetic}, {"arithmetic": arithmetic()})
     return list(dict.fromkeys(changed))
 

@@ -143,7 +143,7 @@ class StoreSink:
         self.fresh: list[tuple[dict[str, np.ndarray], np.ndarray | None]] = []  # rows since the last commit, and states
         self.saved = 0  # rows in all commits, the one under way included …
         self.tail: dict[str, np.ndarray] = {}  # … of which these are in a file that is not full
-        self.marked: tuple[int, Point | None] = (0, None)
+        self.marked: tuple[int, Callable[[], Point] | None] = (0, None)
         self.committed = -1
         self.saving: tuple[int, Future[None]] | None = None  # the commit under way, up to which step
         self.last, self.cost = time.perf_counter(), 0.0
@@ -154,7 +154,7 @@ class StoreSink:
         """The step to begin with and the points before it: as they are given, or from the checkpoint."""
         found = self.store.checkpoints.read(self.number)
         if found is None:
-            self.marked = (0, points)
+            self.marked = (0, lambda: points)
             return 0, points
         expected = self._leaves(points)
         kept = {name.removeprefix(_ROWS): x[None] for name, x in found.leaves.items() if name.startswith(_ROWS)}
@@ -169,14 +169,14 @@ class StoreSink:
             )
         shapes, structure = jax.tree.flatten(points)
         arrays = [found.leaves[name].reshape(x.shape) for name, x in zip(expected, shapes, strict=True)]
-        points = jax.tree.unflatten(structure, arrays)
+        found_points = jax.tree.unflatten(structure, arrays)
         self.saved = found.rows
         if self.store.layout.keeps_rows:
             self.tail = kept
         elif self._base() < self.saved:
             self.tail = {name: self._read(name, self._base(), self.saved) for name in self.names}
-        self.marked, self.committed = (found.step, points), found.step
-        return found.step, points
+        self.marked, self.committed = (found.step, lambda: found_points), found.step
+        return found.step, found_points
 
     def add(self, at: int, rows: PyTree) -> None:
         """What was saved from the saved time `at` on."""
@@ -187,7 +187,7 @@ class StoreSink:
         if next(iter(named.values())).shape[1]:
             self.fresh.append((named, states))
 
-    def mark(self, n: int, points: Point) -> None:
+    def mark(self, n: int, points: Callable[[], Point]) -> None:
         """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
         self.marked = (n, points)
         if self.store.stop.is_set():
@@ -207,7 +207,7 @@ class StoreSink:
         n, points = self.marked
         assert points is not None
         count = self._members.stop - self._members.start
-        values = totals_of(n, {name: np.asarray(x)[:count] for name, x in points.totals._asdict().items()})
+        values = totals_of(n, {name: np.asarray(x)[:count] for name, x in points().totals._asdict().items()})
         self._guard(lambda: self.output.add_totals(self.tile, values))
         if self.plan.reduce is None:
             return None
@@ -232,7 +232,7 @@ class StoreSink:
         if n == self.committed or points is None:
             return
         saved = 1 + n // self.plan.save_every
-        self.saving = n, self.store.savers.submit(self._save, n, saved, self.fresh, self._leaves(points))
+        self.saving = n, self.store.savers.submit(self._save, n, saved, self.fresh, self._leaves(points()))
         self.fresh = []
         self.last = time.perf_counter()
         self.cost = self.last - began

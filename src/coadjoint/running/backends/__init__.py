@@ -6,10 +6,14 @@ sentence. A new backend is one new file with such a function, and a row in the t
 
 from ..plan import Plan
 from ..watchdog import Watched
-from . import native, xla
+from . import native, native_gpu, xla
 from .base import Backend, Program, Refusal
 
-TABLE: dict[str, Backend] = {"native": native.prepare, "xla": xla.prepare}  # the fastest first; the last takes all
+TABLE: dict[str, Backend] = {  # the fastest first; the last takes all
+    "native-gpu": native_gpu.prepare,
+    "native": native.prepare,
+    "xla": xla.prepare,
+}
 
 
 def choose(plan: Plan) -> Program:
@@ -24,5 +28,6 @@ def choose(plan: Plan) -> Program:
             if not isinstance(found, Refusal):
                 found.reason = " ".join(refusals)
                 return found
-            refusals.append(found.reason)
+            if plan.backend == name or not found.expected:
+                refusals.append(found.reason)
     raise ValueError(f"backend={plan.backend!r} cannot take this run: {' '.join(refusals)}")

@@ -1,23 +1,30 @@
 """What a backend is: `prepare(plan)` gives a program, or a refusal with its reason."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+from jaxtyping import PyTree
+
 from ..plan import Plan, Tile
-from ..points import Point, Record
+from ..points import Point
 
 
 class Refusal(NamedTuple):
-    """Why a backend cannot take a plan, in a sentence."""
+    """Why a backend does not take a plan, in a sentence. What is `expected` is not worth a word unless it was asked."""
 
     reason: str
+    expected: bool = False
 
 
 class Stepper(Protocol):
     """The members of a tile on their way."""
 
-    def advance(self, n1: int) -> Record:
-        """Step on to step n₁. What was saved on the way, as arrays (member, saved time, …) without padding."""
+    def advance(self, n1: int) -> PyTree:
+        """Step on to step n₁. What was saved on the way: records (member, saved time, …) without padding.
+
+        With a reducer, its accumulators (tile, saved time, …).
+        """
         ...
 
     def points(self) -> Point:
@@ -30,13 +37,20 @@ class Program(Protocol):
 
     backend: str
     reason: str  # why no faster backend was taken, where that is so
+    together: int  # tiles that should be stepped as one
+    workers: int | None  # that should be at work at a time; None: as many as there are cores or devices
+    merge: Callable[[PyTree, PyTree], PyTree] | None  # of accumulators, if the program has one of its own
 
     def placed(self) -> AbstractContextManager[Any]:
         """The context in which a tile runs: JAX's default device inside it is the program's."""
         ...
 
-    def start(self, tile: Tile) -> tuple[Point, Record]:
-        """The points before the first step, padding included, and what is saved of them, without padding."""
+    def slots(self, tile: Tile) -> int:
+        """How many saved times it can hold, if that is fewer than the plan's."""
+        ...
+
+    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+        """The points before the first step, padding included, and what is saved of them, as `advance` has it."""
         ...
 
     def stepper(self, tile: Tile, points: Point, n: int) -> Stepper:

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...drivers import BLOCK, Increment, Window
-from ...native.lanes import NativeLoop, free, native_loop
+from ...native.cpu import Cpu
+from ...native.lanes import Drawing, NativeLoop, free, native_loop
 from ...numerics.caching import Bounded
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
@@ -61,18 +62,27 @@ def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> 
     return _loops.get(key, lambda: _make(window, columns, width, side))
 
 
-def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
+def drawing(window: Window) -> Drawing:
+    """The path as a function that code can evaluate; code is not made of it where the driver has no such function."""
     leaves, treedef = jax.tree.flatten(window)
+
+    def pair(shared: list, member: Array, k: Array, columns: tuple[int, ...]) -> Array:
+        increments = jax.tree.unflatten(treedef, shared).pair(member, k)
+        return jnp.stack(_columns(increments, 2, columns), axis=1)
+
+    return Drawing(pair, [free(x) for x in leaves])
+
+
+def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
+    pair, shared = drawing(window)
 
     def step(shared: list, own: list, state: None, n: Array, path: None) -> tuple[None, Array, Array]:
         member, lane = own
-        pair = jax.tree.unflatten(treedef, shared).pair(member, n * side + lane)
-        return None, jnp.stack(_columns(pair, 2, columns), axis=1), jnp.ones((), bool)
+        return None, pair(shared, member, n * side + lane, columns), jnp.ones((), bool)
 
-    shared = [free(x) for x in leaves]
     integer = jax.ShapeDtypeStruct((), jnp.int64)
     try:
-        return native_loop(step, shared, [integer, integer], None, None, width)
+        return native_loop(step, shared, [integer, integer], None, None, Cpu(width))
     except NotImplementedError:
         return None
 

@@ -27,6 +27,7 @@ from ..exclusive import alone, uses_lapack
 from ..members import with_params
 from ..plan import Plan, Tile
 from ..points import Clock, Point, Record, Totals, one_step, record, start, try_step
+from ..statistics import accumulated
 
 
 @jax.tree_util.register_dataclass
@@ -71,6 +72,9 @@ class XlaProgram:
     """Tiles as XLA programs, one device after the other."""
 
     backend, reason = "xla", ""
+    together: int = 1
+    workers: int | None = None
+    merge: Callable[[PyTree, PyTree], PyTree] | None = None
 
     def __init__(self, plan: Plan):
         self.plan, self.core = plan, Core.of(plan)
@@ -80,14 +84,24 @@ class XlaProgram:
         """Wherever JAX computes."""
         return nullcontext()
 
-    def start(self, tile: Tile) -> tuple[Point, Record]:
+    def slots(self, tile: Tile) -> int:
+        """As the plan has it."""
+        return self.plan.slots
+
+    def start(self, tile: Tile) -> tuple[Point, PyTree]:
         """The points before the first step, and what is saved of them."""
-        return start_tile(self.core, tile)
+        points, first = start_tile(self.core, tile)
+        return points, reduced_by_xla(self.plan, first, 1)
 
     def stepper(self, tile: Tile, points: Point, n: int) -> "XlaStepper":
         """Ready to go on."""
         devices = jax.local_devices()
-        return XlaStepper(self, tile, points, n, devices[tile.number % len(devices)])
+        return XlaStepper(self, tile, points, n, devices[tile.numbers.start % len(devices)])
+
+
+def reduced_by_xla(plan: Plan, rows: Record, slots: int) -> PyTree:
+    """The rows of a tile, at most so many times; with a reducer, its accumulators of them."""
+    return rows if plan.reduce is None else accumulated(plan.reduce, rows.values, slots, plan.tile)
 
 
 def _step_uses_lapack(plan: Plan) -> bool:
@@ -151,7 +165,7 @@ class XlaStepper:
         held = tile.member, tile.params, points, np.full(size, n), empty
         self.member, self.params, self.at, self.next, self.slots = jax.device_put(held, device)
 
-    def advance(self, n1: int) -> Record:
+    def advance(self, n1: int) -> PyTree:
         """Steps up to n₁ of all members; careful ones where they are needed."""
         plan, core = self.plan, self.core
         window = plan.window(self.n // BLOCK)
@@ -168,7 +182,8 @@ class XlaStepper:
             low = int(np.min(self.next))
         self.n, self.slots = n1, slots.values
         saved = n1 // plan.save_every - first
-        return jax.tree.map(lambda x: np.asarray(x)[: self.tile.count, :saved], self.slots)
+        rows = jax.tree.map(lambda x: np.asarray(x)[: self.tile.count, :saved], self.slots)
+        return reduced_by_xla(plan, rows, plan.slots + 1)
 
     def points(self) -> Point:
         """Where the members are."""

@@ -1,0 +1,88 @@
+"""Hard steps: single members that were not solved in a group or on a GPU."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PyTree
+
+from ...drivers import BLOCK, Window
+from ..exclusive import alone
+from ..plan import Plan, Tile
+from ..points import Clock, Point
+from .increments import Source
+from .kernels import Held, Kernel
+from .words import as_words
+from .xla import Core, careful_step
+
+
+class Singly:
+    """Steps of single members that were not solved in a group or on a GPU.
+
+    A member that waits only because another one of its group does is stepped by native code, in a group of copies of
+    itself; what that cannot solve is stepped by the careful program, alone. So what a member does never depends on
+    its neighbours.
+    """
+
+    def __init__(self, kernel: Kernel, core: Core, plan: Plan, tile: Tile, held: Held, window: Window):
+        self.kernel, self.core, self.plan, self.tile, self.held, self.window = kernel, core, plan, tile, held, window
+
+    def step(self, lanes: Int[np.ndarray, " k"], words: np.ndarray, n: Int[np.ndarray, " k"]) -> np.ndarray:
+        """The words (k, words) of some members of the tile after step n of each."""
+        words = words.copy()
+        left = np.ones(len(lanes), bool)
+        if self.kernel.width > 1:
+            for now in np.unique(n):
+                at = np.flatnonzero(n == now)
+                words[at], left[at] = self._natively(lanes[at], words[at], int(now))
+        for i in np.flatnonzero(left):
+            words[i] = self._carefully(int(lanes[i]), words[i], int(n[i]))
+        return words
+
+    def _natively(self, lanes: np.ndarray, words: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Words after step n, and of which members that was not valid."""
+        kernel, width, count = self.kernel, self.kernel.width, len(lanes)
+        copies = lambda x: np.repeat(x[:, :, None], width, axis=2)
+        own = [as_words(np.asarray(x)[lanes]) for x in self.held.own]
+        given = copies(np.concatenate(own, axis=1)) if own else np.zeros((count, 0, width), np.int64)
+        member = np.repeat(self.tile.member[lanes][:, None], width, axis=1)
+        path = Source(self.window, member, kernel.native.columns).draw(n // BLOCK, n + 1)
+        at, state = np.full(count, n), copies(words)
+        raw = np.empty((count, 1, kernel.native.loop.saved, width), np.int64)
+        uniforms, base = self.held.uniforms(kernel), n // BLOCK * BLOCK
+        kernel.native.loop(at, n + 1, base, n + 1, 0, state, uniforms, given, path, raw)
+        return state[:, :, 0], at == n
+
+    def _carefully(self, lane: int, words: np.ndarray, n: int) -> np.ndarray:
+        """Words after step n by the program with all fallbacks."""
+        point = jax.tree.map(lambda x: x[None], self.kernel.unpack(words[None, :, None]))
+        member = self.tile.member[lane : lane + 1]
+        axes, params = self.core.axes, self.tile.params
+        if axes is not None:
+            one = lambda x, a: np.asarray(x)[None, lane : lane + 1] if a == 0 else np.asarray(x)[None]
+            params = jax.tree.map(one, params, axes)
+        args = self.core, self.window, self.plan.clock, member[None], params, np.full(1, n), np.ones(1, bool), point
+        after = alone(_careful_step, *args)
+        return np.concatenate([as_words(np.asarray(x)[0])[0] for x in jax.tree.leaves(after)])
+
+
+@eqx.filter_jit
+def _careful_step(
+    core: Core,
+    window: Window,
+    clock: Clock,
+    member: Int[Array, "groups width"],
+    params: PyTree,
+    n: Int[Array, " groups"],
+    waiting: Bool[Array, " groups"],
+    points: Point,
+) -> Point:
+    """Step n of each group that waits before it; the others cost nothing."""
+
+    def one_group(group: tuple) -> Point:
+        member, params, n, waiting, points = group
+        every = jnp.ones(member.shape, bool)
+        step = lambda points: careful_step(core, window, clock, member, params, n + 0 * member, every, points)
+        return jax.lax.cond(waiting, step, lambda points: points, points)
+
+    return jax.lax.map(one_group, (member, params, n, waiting, points))

@@ -1,0 +1,148 @@
+"""Kernels: the step of a plan as native code for some target, and what it reads."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ...drivers import Increment
+from ...native.lanes import NativeLoop, free, native_loop, pattern
+from ...native.loop import Target
+from ...native.refused import Refused
+from ...numerics.caching import Bounded
+from ...systems import System
+from ..members import with_params
+from ..plan import Plan, Tile
+from ..points import Point, Record, record, try_step
+from .base import Refusal
+from .increments import drawing
+from .words import packed, unpacked
+
+OPERATIONS = 20_000  # scalar operations up to which native code pays: beyond, compiling takes too long
+WIDTH = 8  # members side by side on a CPU
+
+
+class Kernel(NamedTuple):
+    """The native loop of a system and a method, and how their points are laid out in it."""
+
+    native: NativeLoop
+    by_member: tuple[bool, ...]  # which numbers of the system lead with members
+    treedef: Any  # of a point
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[Any, ...]
+
+    @property
+    def width(self) -> int:
+        """Members side by side."""
+        return self.native.loop.width
+
+    def pack(self, tree: PyTree) -> np.ndarray:
+        """Arrays that lead with members as words (groups, words, width)."""
+        return packed(jax.tree.leaves(tree), self.width)
+
+    def unpack(self, words: np.ndarray) -> Point:
+        """The points of all members from words (groups, words, width)."""
+        arrays = unpacked(words[:, None], self.shapes, self.dtypes)
+        return jax.tree.unflatten(self.treedef, [a[:, 0] for a in arrays])
+
+
+# Making kernels.
+
+_kernels: Bounded[Kernel | Refusal] = Bounded()
+_marks: Bounded[tuple[tuple[bool, ...], tuple[bool, ...]]] = Bounded()
+
+
+def kernel_for(plan: Plan, target: Target, thorough: bool = False, drawn: bool = False) -> Kernel | Refusal:
+    """The kernel for the step of a plan, or why there is none; found out once for plans alike.
+
+    `drawn`: it draws the path itself.
+    """
+    leaves = _numbers(plan.system)
+    axes = jax.tree.leaves(plan.axes, is_leaf=lambda x: x is None)
+    is_param, by_member = _marks.get((plan.structure, *axes), lambda: (_is_param(plan), _by_member(plan)))
+    marked = zip(leaves, is_param, by_member, strict=True)
+    patterns = tuple(free(x) if p else pattern(x) for x, p, m in marked if not m)
+    shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.point, plan.increment)))
+    window = jax.tree.structure(plan.first_window) if drawn else None
+    key = plan.structure, jax.tree.structure(plan.increment), patterns, shapes, by_member, target, thorough, window
+
+    def make() -> Kernel | Refusal:
+        try:
+            return _make(plan, patterns, by_member, target, thorough, drawn)
+        except Refused as refused:
+            return Refusal(str(refused))
+
+    return _kernels.get(key, make)
+
+
+def _numbers(system: System) -> list[Any]:
+    """All arrays of a system."""
+    return [x for x in jax.tree.leaves(system) if eqx.is_array(x)]
+
+
+def _marked(plan: Plan, params: PyTree) -> tuple[bool, ...]:
+    """For each number of the system, what is said of its params, or False if it is not one of them."""
+    flags = jax.tree.map(lambda _: False, eqx.filter(plan.system, eqx.is_array))
+    if plan.system.params is not None:
+        flags = eqx.tree_at(lambda s: s.params, flags, params)
+    return tuple(jax.tree.leaves(flags))
+
+
+def _by_member(plan: Plan) -> tuple[bool, ...]:
+    """For each number of the system, whether it leads with members."""
+    axes = jax.tree.map(lambda _: None, plan.system.params) if plan.axes is None else plan.axes
+    return _marked(plan, jax.tree.map(lambda _, a: a == 0, plan.system.params, axes, is_leaf=lambda x: x is None))
+
+
+def _is_param(plan: Plan) -> tuple[bool, ...]:
+    """For each number of the system, whether it is one of its params, of which nothing is compiled in."""
+    return _marked(plan, jax.tree.map(lambda _: True, plan.system.params))
+
+
+def width_of(plan: Plan) -> int:
+    """Members side by side on a CPU."""
+    return 1 if plan.members is None else min(WIDTH, plan.tile)
+
+
+def _make(
+    plan: Plan, patterns: tuple, by_member: tuple[bool, ...], target: Target, thorough: bool, drawn: bool
+) -> Kernel:
+    """Write and compile the step of one member."""
+    numbers, rest = eqx.partition(plan.system, eqx.is_array)
+    leaves, treedef = jax.tree.flatten(numbers)
+    own = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, m in zip(leaves, by_member, strict=True) if m]
+    fast = plan.integrator.fast()
+
+    def step(shared: list, own: list, point: Point, n: Array, dS: Increment) -> tuple[Point, Record, Array]:
+        *shared, t0, dt = shared
+        given, mine = iter(shared), iter(own)
+        numbers = jax.tree.unflatten(treedef, [next(mine if m else given) for m in by_member])
+        new, valid = try_step(eqx.combine(numbers, rest), fast, t0, dt, n, dS, point)
+        return new, record(plan.integrator, None, new), valid
+
+    scalar = free(0.0)
+    point, draw = plan.point, None
+    if drawn:
+        own, draw = [*own, jax.ShapeDtypeStruct((), np.int64)], drawing(plan.first_window)
+    native = native_loop(
+        step, [*patterns, scalar, scalar], own, point, plan.increment, target, OPERATIONS, thorough, draw
+    )
+    words = jax.tree.leaves(point)
+    layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)
+    return Kernel(native, by_member, jax.tree.structure(point), *layout)
+
+
+class Held:
+    """What kernels read of a tile beside its states: numbers that members share, and each member's own."""
+
+    def __init__(self, plan: Plan, tile: Tile, by_member: tuple[bool, ...]):
+        system = plan.system if plan.axes is None else with_params(plan.system, tile.params)
+        numbers = list(zip(_numbers(system), by_member, strict=True))
+        self.own = [x for x, m in numbers if m]
+        self.shared = [*(x for x, m in numbers if not m), plan.clock.t0, plan.clock.dt]
+
+    def uniforms(self, kernel: Kernel) -> np.ndarray:
+        """What a kernel reads of what all share."""
+        return np.asarray(kernel.native.uniforms(self.shared))

@@ -1,0 +1,314 @@
+"""The native backend on a GPU: the step that runs on a CPU as native code, one thread a member, with the same bits.
+
+Whole stretches of steps are one launch: states stay in registers, random numbers are drawn inside, and only what is
+saved goes to memory. Many tiles run as one. Reducers are kernels too, along the same tree as on a CPU. A step that
+does not come out valid is not taken, as on a CPU: a thorough kernel goes on, and what that cannot solve is gathered
+and stepped by the host's own programs.
+"""
+
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ...drivers import BLOCK
+from ...native.cpu import Cpu
+from ...native.gpu import DeviceLoop
+from ...numerics.caching import Bounded
+from ..placing import cores
+from ..plan import Plan, Tile
+from ..points import Point, Record, record
+from . import launching
+from .base import Refusal
+from .hard import Singly
+from .increments import Source
+from .kernels import Held, Kernel, kernel_for, width_of
+from .launching import Machine
+from .native import NativeProgram, reduced_rows, saved_rows
+from .native import prepare as prepare_on_cpu
+from .reducing import Reduction, constants, reduction_for
+from .words import as_words
+from .xla import start_tile
+
+TOGETHER = 2**18  # members that are stepped as one, at most
+FEWEST = 2**12  # members from which on a GPU pays
+_START = 2.0  # seconds that kernels take to be made and loaded, …
+_STEP = 4e-8  # … and that a step takes on one core
+_SLOTS = 2**25  # words that are saved in a stretch of steps: 256 megabytes
+
+
+def prepare(plan: Plan) -> "GpuProgram | Refusal":
+    """Kernels for the step of the plan, or why there are none; unless they were asked for, where they pay."""
+    machine = launching.found()
+    if isinstance(machine, str):
+        return Refusal(machine, expected=True)
+    if plan.members is None:
+        return Refusal("one trajectory would be one thread of a GPU.", expected=True)
+    work = plan.members * plan.steps * _STEP / cores()
+    if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
+        return Refusal("the run is too small for a GPU.", expected=True)
+    on_cpu = prepare_on_cpu(plan)
+    if isinstance(on_cpu, Refusal):  # which says so itself
+        return Refusal(on_cpu.reason, expected=True)
+    kernel = kernel_for(plan, machine.target, drawn=True)
+    if isinstance(kernel, Refusal):  # the driver has no numbers that code can draw, or something else is wrong
+        given = kernel_for(plan, machine.target)
+        if isinstance(given, Refusal):
+            return Refusal(f"On a GPU: {given.reason}")
+        if given.native.columns and plan.backend == "auto":
+            return Refusal("On a GPU: a kernel cannot draw this path, and from memory it would take longer than here.")
+        kernel = given
+    return GpuProgram(plan, kernel, machine, on_cpu)
+
+
+class GpuProgram:
+    """Many tiles at a time on one GPU, then on the next."""
+
+    backend, reason = "native-gpu", ""
+
+    def __init__(self, plan: Plan, kernel: Kernel, machine: Machine, on_cpu: NativeProgram):
+        self.plan, self.kernel, self.machine, self.on_cpu = plan, kernel, machine, on_cpu
+        self.together = max(1, TOGETHER // plan.tile)
+        self.workers: int | None = len(machine.devices)
+        self.merge = on_cpu.merge
+        found = None if plan.save is not None or on_cpu.reduction is None else reduction_for(plan, machine.target)
+        self.reduction = None if found is None else DeviceReduction(machine, found, plan.tile)
+
+    def placed(self) -> AbstractContextManager[Any]:
+        """The CPU, for all that is done once: so its bits are the CPU's."""
+        return self.on_cpu.placed()
+
+    def slots(self, tile: Tile) -> int:
+        """As many as fit."""
+        return max(1, _SLOTS // (self.kernel.native.loop.saved * tile.count))
+
+    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+        """The points before the first step, tile by tile as on a CPU, and what is saved of them."""
+        plan = self.plan
+        alike = plan.axes is None and not plan.states_by_member and not plan.turned_by_member
+        numbers = tile.numbers[:1] if alike else tile.numbers
+        parts = [start_tile(self.on_cpu.core, plan.open_tile(range(k, k + 1))) for k in numbers]
+        if not alike:
+            points, first = jax.tree.map(lambda *x: np.concatenate([np.asarray(a) for a in x]), *parts)
+            return points, self.reduced(tile, first, 1)
+        points, first = (
+            jax.tree.map(lambda x, count=count: np.broadcast_to(np.asarray(x)[:1], (count, *x.shape[1:])), part)
+            for part, count in zip(parts[0], (tile.member.size, tile.count), strict=True)
+        )
+        return points, self.reduced(tile, first, 1, alike)
+
+    def reduced(self, tile: Tile, rows: Record, slots: int, alike: bool = False) -> PyTree:
+        """The records of some tiles; with a reducer, its accumulators, by the programs of the CPU."""
+        if self.plan.reduce is None:
+            return rows
+        parts, known = [], {}
+        for i in range(len(tile.numbers)):
+            own = jax.tree.map(lambda x, at=tile.members(i): x[at], rows)
+            count = len(jax.tree.leaves(own)[0])
+            if not alike or count not in known:
+                known[count] = reduced_rows(self.plan, self.on_cpu.reduction, own, count, slots)
+            parts.append(known[count])
+        return jax.tree.map(lambda *x: np.concatenate(x), *parts)
+
+    def stepper(self, tile: Tile, points: Point, n: int) -> "GpuStepper":
+        """Ready to go on."""
+        devices = self.machine.devices
+        return GpuStepper(self, tile, points, n, devices[tile.numbers.start // self.together % len(devices)])
+
+
+_programs: Bounded[Any] = Bounded()
+
+
+class GpuStepper:
+    """The members of some tiles on one GPU: words × members, which kernels change in place."""
+
+    def __init__(self, program: GpuProgram, tile: Tile, points: Point, n: int, device: Any):
+        self.program, self.plan, self.tile, self.device, self.at = program, program.plan, tile, device, n
+        self.thorough = False
+        self.held = Held(self.plan, tile, program.kernel.by_member)
+        count = tile.count
+        leaves = [np.asarray(x) for x in jax.tree.leaves(points)]
+        alike = all(x.strides[0] == 0 for x in leaves)  # what is the same for all members is sent once
+        state = np.concatenate([as_words(x[: 1 if alike else count]).T for x in leaves])
+        slots = program.slots(tile), program.kernel.native.loop.saved, count
+        self.n, self.state = self._put((np.full(count, n), np.ascontiguousarray(state)))
+        self.state = jnp.broadcast_to(self.state, (len(state), count)) if alike else self.state
+        self.slots = jnp.zeros(slots, jnp.int64, device=device)
+        own = [as_words(np.asarray(x)[:count]).T for x in self.held.own]
+        if program.kernel.native.drawn is not None:
+            own.append(tile.member[None, :count])
+        self.own = self._put(np.ascontiguousarray(np.concatenate(own)) if own else np.zeros(1))
+        self._use(program.kernel)
+
+    def _put(self, x: Any) -> Any:
+        return jax.device_put(x, self.device)
+
+    def _use(self, kernel: Kernel) -> None:
+        """Go on with this kernel."""
+        self.kernel, machine = kernel, self.program.machine
+        words = [self.held.uniforms(kernel)]
+        if kernel.native.drawn is not None:
+            words.append(np.asarray(kernel.native.drawn(jax.tree.leaves(self.plan.first_window))))
+        self.uniforms = self._put(np.concatenate([*words, np.zeros(1)]))
+        loop = kernel.native.loop
+
+        def launch(*arrays: Array) -> tuple[Array, ...]:
+            n, state, slots = machine.call(loop, *arrays)
+            return n, state, slots, jnp.min(n)
+
+        self.launch = _programs.get((loop, machine), lambda: machine.jit(launch, (4, 5, 6)))
+        self.source: Source | None = None
+
+    def points(self) -> Point:
+        """Where the members are, in arrays of their own."""
+        padding = self.tile.member.size - self.tile.count
+        key = self.kernel.shapes, self.kernel.dtypes, padding
+        unpack = _programs.get(key, lambda: jax.jit(partial(_unpacked, *key)))
+        return jax.tree.unflatten(self.kernel.treedef, unpack(self.state))
+
+    def advance(self, n1: int) -> PyTree:
+        """Launches as far as they go, and other steps where they stop."""
+        every = self.plan.save_every
+        first, low = self.at // every, self.at
+        while low < n1:
+            base, end, path = self._path(low, n1)
+            scalars = np.array([self.tile.count, end, base, every, first])
+            given = scalars, self.uniforms, self.own, path, self.n, self.state, self.slots
+            self.n, self.state, self.slots, least = self.launch(*given)
+            low = int(least)
+            if low < end and not self._more_thorough():
+                low = self._hard(end, first)
+        self.at = n1
+        return self._rows(n1 // every - first)
+
+    def _path(self, low: int, n1: int) -> tuple[int, int, Any]:
+        """The step from which on increments are there, up to which, and the increments (steps, columns, members)."""
+        kernel, plan = self.kernel, self.plan
+        if kernel.native.drawn is not None or not kernel.native.columns:
+            return 0, n1, np.zeros(1)
+        if self.source is None or n1 > self.covered:
+            first, width = low // BLOCK, width_of(plan)
+            window = plan.window(first) if first else plan.first_window
+            self.covered = (first + plan.blocks) * BLOCK
+            self.source = Source(window, self.tile.member.reshape(-1, width), kernel.native.columns)
+        rows = self.source.draw(low // BLOCK, n1)
+        base = low // BLOCK * BLOCK
+        path = rows.transpose(1, 2, 0, 3).reshape(rows.shape[1], rows.shape[2], -1)[:, :, : self.tile.count]
+        return base, min(n1, base + rows.shape[1]), self._put(np.ascontiguousarray(path))
+
+    def _more_thorough(self) -> bool:
+        """Go on with the thorough kernel, unless that was done already, or there is none."""
+        if self.thorough:
+            return False
+        self.thorough = True
+        drawn = self.kernel.native.drawn is not None
+        kernel = kernel_for(self.plan, self.program.machine.target, thorough=True, drawn=drawn)
+        if isinstance(kernel, Refusal):
+            return False
+        self._use(kernel)
+        return True
+
+    def _hard(self, end: int, first: int) -> int:
+        """One step of the members that wait, by the programs of the CPU; the step before which the last one stands."""
+        plan, every = self.plan, self.plan.save_every
+        n = np.array(self.n)
+        lanes = np.flatnonzero(n < end)
+        core, width = self.program.on_cpu.core, width_of(plan)
+        kernel = kernel_for(plan, Cpu(width), thorough=True)
+        kernel = self.program.on_cpu.kernel if isinstance(kernel, Refusal) else kernel
+        window = plan.window(int(n.min()) // BLOCK)
+        before = np.ascontiguousarray(np.asarray(self.state)[:, lanes].T)
+        after = Singly(kernel, core, plan, self.tile, self.held, window).step(lanes, before, n[lanes])
+        n[lanes] += 1
+        state = np.array(self.state)
+        state[:, lanes] = after.T
+        due = n[lanes] % every == 0
+        if due.any():
+            points = jax.tree.map(lambda x: x[due], kernel.unpack(after[:, :, None]))
+            saved = [as_words(x) for x in jax.tree.leaves(record(plan.integrator, None, points))]
+            slots = np.array(self.slots)
+            slots[n[lanes][due] // every - 1 - first, :, lanes[due]] = np.concatenate(saved, axis=1)
+            self.slots = self._put(slots)
+        self.n, self.state = self._put((n, state))
+        return int(n.min())
+
+    def _rows(self, saved: int) -> PyTree:
+        """What was saved."""
+        plan, program = self.plan, self.program
+        if program.reduction is not None:
+            return program.reduction.tiles(self.slots, saved, len(self.tile.numbers), self.tile.count)
+        shapes = self.kernel.native.saved
+        fetched = min(len(self.slots), 1 << max(saved - 1, 0).bit_length())  # one program serves several numbers
+        words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :saved]
+        out, at = [], 0
+        for s in jax.tree.leaves(shapes):
+            size = int(np.prod(s.shape))
+            a = np.ascontiguousarray(words[:, :, at : at + size])
+            a = a.view(s.dtype) if np.dtype(s.dtype).itemsize == 8 else a.astype(s.dtype)
+            out.append(a.reshape(*a.shape[:2], *s.shape))
+            at += size
+        rows: Record = jax.tree.unflatten(jax.tree.structure(shapes), out)
+        if plan.save is not None:
+            parts = [saved_rows(plan, rows.values[self.tile.members(i)]) for i in range(len(self.tile.numbers))]
+            rows = rows._replace(values=jax.tree.map(lambda *x: np.concatenate(x), *parts))
+        return program.reduced(self.tile, rows, plan.slots + 1)
+
+
+def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[Array]:
+    """Arrays that lead with members from words × members, the last member repeated."""
+    out, at = [], 0
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        size = int(np.prod(shape))
+        a = state[at : at + size].T
+        a = jax.lax.bitcast_convert_type(a, dtype) if np.dtype(dtype).itemsize == 8 else a.astype(dtype)
+        a = a.reshape(len(a), *shape)
+        out.append(jnp.concatenate([a, jnp.repeat(a[-1:], padding, axis=0)]) if padding else a)
+        at += size
+    return out
+
+
+class DeviceReduction:
+    """The tree of `reducing` on a GPU: of each saved time, all tiles at once."""
+
+    def __init__(self, machine: Machine, reduction: Reduction, size: int):
+        self.machine, self.reduction, self.size = machine, reduction, size
+        self.constants = [np.append(constants(x), 0.0) for x in (reduction.single, reduction.merge)]
+
+    def tiles(self, slots: Array, saved: int, tiles: int, count: int) -> PyTree:
+        """The accumulators (tiles, saved, …) of the words (slots, words, members) of states."""
+        key = self.reduction.single.loop, self.reduction.merge.loop, self.machine, self.size, tiles, count
+        program = _programs.get(key, lambda: self.machine.jit(partial(self._one, tiles, count)))
+        made = [program(slots, np.asarray(k)) for k in range(saved)]
+        if not saved:
+            return jax.tree.map(lambda s: np.zeros((tiles, 0, *s.shape), s.dtype), self.reduction.accumulator)
+        words = np.stack([np.asarray(x) for x in made])  # (saved, words, tiles)
+        rows = np.ascontiguousarray(words.transpose(2, 0, 1)).reshape(tiles * saved, -1, 1)
+        return jax.tree.map(lambda x: x.reshape(tiles, saved, *x.shape[1:]), self.reduction.leaves(rows))
+
+    def _one(self, tiles: int, count: int, slots: Array, k: Array) -> Array:
+        """Accumulators (words, tiles) at saved time k."""
+        values, words, size = self.reduction.values, self.reduction.words, self.size
+        x = jax.lax.dynamic_index_in_dim(slots, k, keepdims=False)[:values]
+        x = jnp.pad(x, ((0, 0), (0, tiles * size - count)))
+        acc = self._call(self.reduction.single.loop, self.constants[0], x).reshape(words, tiles, size)
+        member = np.arange(tiles * size).reshape(tiles, size)
+        half = size
+        while half > 1:
+            half //= 2
+            first, second = acc[:, :, :half], acc[:, :, half:]
+            both = jnp.concatenate([first, second]).reshape(2 * words, tiles * half)
+            merged = self._call(self.reduction.merge.loop, self.constants[1], both).reshape(words, tiles, half)
+            here = member[:, half : 2 * half] < count
+            acc = merged if here.all() else jnp.where(here, merged, first)
+        return acc[:, :, 0]
+
+    def _call(self, loop: DeviceLoop, uniforms: np.ndarray, own: Array) -> Array:
+        """A kernel on words (own, lanes)."""
+        lanes = own.shape[1]
+        scalars, nothing = np.array([lanes, 1, 0, 1, 0]), np.zeros(1)
+        changed = jnp.zeros(lanes, jnp.int64), jnp.zeros(1), jnp.zeros((1, loop.saved, lanes), jnp.int64)
+        return self.machine.call(loop, scalars, uniforms, own, nothing, *changed)[2][0]

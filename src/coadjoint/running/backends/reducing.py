@@ -1,0 +1,172 @@
+"""Reducers as native code: statistics over the members of a tile along a fixed tree, the same bits on every target.
+
+Each member is an accumulator of its own, `update(init(x), x, 1)`. In a tile of P members (a power of two) member k and
+member k + P/2 are merged, then k and k + P/4 of those that come out, and so on; where the second of a pair is padding,
+the first stays what it is. `update` and `merge` are written as native code from what they are for one pair.
+"""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ...native.cpu import Cpu
+from ...native.lanes import NativeLoop, native_loop
+from ...native.loop import Target
+from ...native.refused import Refused
+from ...numerics.caching import Bounded
+from ..plan import Plan
+from .words import packed, unpacked
+
+LARGEST = 256  # words of an accumulator, …
+_OPERATIONS = 4000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
+
+_made: Bounded["Reduction | None"] = Bounded()
+
+
+class Reduction(NamedTuple):
+    """A reducer of one kind of saved values as native code."""
+
+    single: NativeLoop  # own: what is saved of a member; saved: its accumulator
+    merge: NativeLoop  # own: two accumulators; saved: theirs together
+    accumulator: PyTree  # shapes and types
+    values: int  # words of what is saved of a member
+
+    @property
+    def words(self) -> int:
+        """Of an accumulator."""
+        return self.single.loop.saved
+
+    def leaves(self, words: np.ndarray) -> PyTree:
+        """Accumulators as arrays from words (lanes / width, words, width)."""
+        shapes = jax.tree.leaves(self.accumulator)
+        arrays = unpacked(words[:, None], [s.shape for s in shapes], [s.dtype for s in shapes])
+        return jax.tree.unflatten(jax.tree.structure(self.accumulator), [a[:, 0] for a in arrays])
+
+
+def reduction_for(plan: Plan, target: Target) -> Reduction | None:
+    """The reducer of a plan as native code for a target; None if there is none."""
+    if plan.reduce is None:
+        return None
+    arrays, rest = eqx.partition(plan.reduce, eqx.is_array)
+    leaves = [np.asarray(x) for x in jax.tree.leaves(arrays)]
+    objects = jax.tree.leaves(rest)
+    shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(plan.record.values))
+    about = tuple((x.shape, str(x.dtype), x.tobytes()) for x in leaves), jax.tree.structure(plan.reduce)
+    key: Hashable = (about, tuple(map(_Same, objects)), jax.tree.structure(plan.record.values), shapes, target)
+
+    def make() -> Reduction | None:
+        try:
+            return _make(plan.reduce, plan.record.values, plan.accumulator, target)
+        except Refused:
+            return None
+
+    return _made.get(key, make)
+
+
+class _Same:
+    """Equal to itself alone, and kept: for what need not be hashable."""
+
+    def __init__(self, x: Any):
+        self.x = x
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, _Same) and self.x is other.x
+
+    def __hash__(self) -> int:
+        return id(self.x)
+
+
+def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> Reduction | None:
+    size = sum(int(np.prod(s.shape)) for s in jax.tree.leaves(accumulator))
+    if size > LARGEST or not size:
+        return None
+
+    def single(shared: list, own: list, state: None, n: Any, path: None) -> tuple[None, PyTree, Any]:
+        x = jax.tree.unflatten(jax.tree.structure(values), own)
+        return None, reduce.update(reduce.init(x), jax.tree.map(lambda a: a[None], x), np.ones(1)), jnp.ones((), bool)
+
+    def merge(shared: list, own: list, state: None, n: Any, path: None) -> tuple[None, PyTree, Any]:
+        half = len(own) // 2
+        a, b = (jax.tree.unflatten(jax.tree.structure(accumulator), x) for x in (own[:half], own[half:]))
+        return None, reduce.merge(a, b), jnp.ones((), bool)
+
+    of = jax.tree.leaves(values)
+    pair = jax.tree.leaves(accumulator) * 2
+    first = native_loop(single, [], of, None, None, target, _OPERATIONS)
+    second = native_loop(merge, [], pair, None, None, target, _OPERATIONS)
+    for made in first, second:
+        like = [(s.shape, s.dtype) for s in jax.tree.leaves(made.saved)]
+        if like != [(s.shape, s.dtype) for s in jax.tree.leaves(accumulator)]:
+            return None
+    return Reduction(first, second, accumulator, sum(int(np.prod(x.shape)) for x in of))
+
+
+def constants(native: NativeLoop) -> np.ndarray:
+    """What the code reads of the reducer's own numbers."""
+    return np.asarray(native.uniforms([]))
+
+
+# On a CPU.
+
+
+class CpuReduction:
+    """The tree over words in groups of `width` members."""
+
+    def __init__(self, reduction: Reduction):
+        self.reduction = reduction
+        self.width = reduction.single.loop.width
+
+    @staticmethod
+    def of(plan: Plan, width: int) -> "CpuReduction | None":
+        """That of a plan, if its reducer can be native code."""
+        found = reduction_for(plan, Cpu(width))
+        return None if found is None else CpuReduction(found)
+
+    def tile(self, words: np.ndarray, count: int) -> PyTree:
+        """The accumulators (1, times, …) of words (groups, times, words, width) of `count` members and padding."""
+        _, times, _, width = words.shape
+        if not times:
+            empty = lambda s: np.zeros((1, 0, *s.shape), s.dtype)
+            return jax.tree.map(empty, self.reduction.accumulator)
+        own = np.ascontiguousarray(words[:, :, : self.reduction.values])
+        acc = self._call(self.reduction.single, own)
+        while len(acc) > 1:  # groups with groups, …
+            half = len(acc) // 2
+            merged = self._call(self.reduction.merge, np.concatenate([acc[:half], acc[half:]], axis=2))
+            acc = self._present(merged, acc[:half], half * width, count)
+        half = width
+        while half > 1:  # … then the members of one
+            half //= 2
+            other = np.roll(acc, -half, axis=3)
+            merged = self._call(self.reduction.merge, np.concatenate([acc, other], axis=2))
+            acc = self._present(merged, acc, half, count)
+        one = np.ascontiguousarray(acc[0, :, :, :1])  # of each time
+        return jax.tree.map(lambda x: x[None], self.reduction.leaves(one))
+
+    def merge(self, a: PyTree, b: PyTree) -> PyTree:
+        """Accumulators (times, …) of disjoint members as one."""
+        times = len(jax.tree.leaves(a)[0])
+        rows = [np.concatenate([x, np.repeat(x[-1:], -times % self.width, axis=0)]) for x in jax.tree.leaves((a, b))]
+        out = self._call(self.reduction.merge, packed(rows, self.width)[:, None])
+        return jax.tree.map(lambda x: x[:times], self.reduction.leaves(out[:, 0]))
+
+    def _call(self, native: NativeLoop, own: np.ndarray) -> np.ndarray:
+        """Native code on words (groups, times, own, width)."""
+        groups, times, words, width = own.shape
+        lanes = groups * times
+        out = np.empty((lanes, 1, native.loop.saved, width), np.int64)
+        nothing = np.empty((lanes, 0, width)), np.empty((lanes, 1, 0, width))
+        own = np.ascontiguousarray(own).reshape(lanes, words, width)
+        native.loop(np.zeros(lanes, np.int64), 1, 0, 1, 0, nothing[0], constants(native), own, nothing[1], out)
+        return out.reshape(groups, times, -1, width)
+
+    def _present(self, merged: np.ndarray, first: np.ndarray, half: int, count: int) -> np.ndarray:
+        """What was merged; where the second of a pair, `half` members further on, is padding, the first."""
+        groups, _, _, width = merged.shape
+        second = half + np.arange(groups * width).reshape(groups, 1, 1, width)
+        return merged if count >= 2 * half else np.where(second < count, merged, first)

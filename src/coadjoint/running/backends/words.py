@@ -1,0 +1,35 @@
+"""Numbers as words of eight bytes, as native code reads them."""
+
+from typing import Any
+
+import numpy as np
+
+
+def as_words(x: Any) -> np.ndarray:
+    """An array with a leading axis as words (leading, words)."""
+    a = np.asarray(x)
+    a = np.ascontiguousarray(a if a.dtype.itemsize == 8 else a.astype(np.int64))
+    return a.reshape(len(a), int(np.prod(a.shape[1:]))).view(np.int64)
+
+
+def packed(leaves: list, width: int) -> np.ndarray:
+    """Arrays that lead with members as words, (groups, words, width)."""
+
+    def words(x: Any) -> np.ndarray:
+        a = as_words(x)
+        return np.ascontiguousarray(a.reshape(len(a) // width, width, a.shape[1]).swapaxes(1, 2))
+
+    return np.concatenate([words(x) for x in leaves], axis=1)
+
+
+def unpacked(words: np.ndarray, shapes: Any, dtypes: Any) -> list[np.ndarray]:
+    """Arrays (members, times, …) from words (groups, times, words, width)."""
+    groups, times, _, width = words.shape
+    out, at = [], 0
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        size = int(np.prod(shape))
+        a = words[:, :, at : at + size]
+        a = a.view(dtype) if np.dtype(dtype).itemsize == 8 else a.astype(dtype)
+        out.append(np.ascontiguousarray(a.transpose(0, 3, 1, 2)).reshape(groups * width, times, *shape))
+        at += size
+    return out

@@ -5,7 +5,7 @@ BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 READY  := .venv/.installed
 
-.PHONY: help test test-newest verify reproduce bench docs lint format lock clean
+.PHONY: help test test-newest verify reproduce bench bench-gpu docs lint format lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -32,6 +32,12 @@ reproduce: $(READY) ## reproduce the results of the paper
 
 bench: .venv-bench/.installed ## time it beside C, numba, diffrax and torchsde; results go to benchmarks/results
 	.venv-bench/bin/python benchmarks/run.py
+
+# A Python that has JAX for CUDA; nvcc and diffrax are taken where they are.
+GPU_PYTHON ?= python3
+
+bench-gpu: ## time it on a GPU beside CUDA C++, XLA and diffrax; name a Python with JAX for CUDA by GPU_PYTHON=
+	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu.py
 
 docs: $(READY) ## write the tables that are made from the code into README.md and docs/methods.md
 	$(BIN)/python docs/tables.py

@@ -8,6 +8,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.drivers import AREA_ERROR, Increment, Needs, joined, mean_third, mode_count
+from coadjoint.running.backends import increments
 
 EVERYTHING = Needs(Z=True, areas=True, third=True)
 
@@ -308,3 +309,23 @@ def test_commuting_noises_are_known():
     assert cj.TMKLevy().needs(pair) == Needs() and cj.TMKLevy().needs(TOP) == Needs(areas=True)
     assert cj.TMK15().needs(pair) == Needs(Z=True) and cj.TMK15().needs(TOP) == Needs(Z=True, third=True)
     assert cj.TMKLevy().needs(NONLINEAR) == Needs()  # one noise has no areas
+
+
+@pytest.mark.parametrize(
+    ("driver", "dt", "needs"),
+    [
+        (cj.Brownian(3), 0.01, Needs(areas=True)),
+        (cj.Brownian(3, grid=0.01), 0.03, Needs(Z=True, areas=True, third=True)),
+        (cj.Brownian(3, grid=0.04), 0.01, Needs()),
+        (cj.Brownian(3, grid=0.04, depth=3), 0.02, Needs(Z=True)),
+    ],
+)
+def test_pairs_of_steps_are_those_of_a_block(driver, dt, needs):
+    """As they are drawn for native code: no more than are needed, two at a time."""
+    window = driver.window(2, dt, 0, 2, needs)
+    block = jax.jit(window.block)(jnp.asarray(5), jnp.asarray(1))
+    flat = np.concatenate([np.asarray(x).reshape(32, -1) for x in jax.tree.leaves(block)], axis=1)
+    columns = tuple(range(flat.shape[1]))
+    drawn = np.asarray(increments._draw(window, np.array([[5, 6]]), 1, 3, columns, 2))[0, :, :, 0]
+    np.testing.assert_allclose(drawn[:6], flat[:6], rtol=1e-13, atol=1e-16)  # XLA may round otherwise for other shapes
+    assert not drawn[6:].any(), "more was drawn than was asked for"

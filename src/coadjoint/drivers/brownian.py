@@ -161,14 +161,17 @@ class BrownianWindow(Window):
 
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b."""
-        b = jnp.asarray(b, jnp.int64)
+        return self.steps(member, jnp.asarray(b, jnp.int64) * BLOCK, BLOCK)
+
+    def steps(self, member: Int[Array, ""], first: Int[Array, ""], count: int) -> Increment:
+        """The increments of steps first … first + count − 1 of a block; both are even."""
         key = random.member_key(self.key, random.PATH, member)
         dt = self.h * (1 if self.m is None else self.m) / 2.0**self.level
         bound = truncation_bound(dt / 2.0**self.needs.halvings)
         if self.needs.integrals or self.needs.halvings:
-            out = self._with_integrals(key, b)
+            out = self._with_integrals(key, first, count)
         else:
-            out = Increment(self._summed(key, b) if self.level == 0 else self._bridged(key, b), bound)
+            out = Increment(self._increments(key, first, count), bound)
         return eqx.tree_at(lambda i: i.bound, out, jnp.broadcast_to(bound, out.S.shape[:-1]))
 
     def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
@@ -189,27 +192,30 @@ class BrownianWindow(Window):
         S = jnp.sqrt(self.h) * (body(0, zero) if self.m is None else jax.lax.fori_loop(0, m, body, zero))
         return Increment(S, jnp.broadcast_to(truncation_bound(self.h * m), (2,)))
 
-    def _summed(self, key: random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
+    def _increments(self, key: random.Key, first: Int[Array, ""], count: int) -> Float[Array, "steps M"]:
+        return self._summed(key, first, count) if self.level == 0 else self._bridged(key, first, count)
+
+    def _summed(self, key: random.Key, first: Int[Array, ""], count: int) -> Float[Array, "steps M"]:
         m = self.m
         if m is None:
-            return jnp.sqrt(self.h) * random.normals(key, 0, self.n_noise, b * BLOCK, BLOCK)
+            return jnp.sqrt(self.h) * random.normals(key, 0, self.n_noise, first, count)
 
-        # Base steps of the block in order; base step q belongs to step q // m of the block.
+        # Base steps in order; base step q belongs to step q // m.
         def body(j, total):
-            steps = (j * BLOCK + jnp.arange(BLOCK)) // m
-            return total.at[steps].add(random.normals(key, 0, self.n_noise, (b * m + j) * BLOCK, BLOCK))
+            steps = (j * count + jnp.arange(count)) // m
+            return total.at[steps].add(random.normals(key, 0, self.n_noise, first * m + j * count, count))
 
-        zero = jnp.zeros((BLOCK, self.n_noise))
+        zero = jnp.zeros((count, self.n_noise))
         return jnp.sqrt(self.h) * jax.lax.fori_loop(0, m, body, zero)
 
-    def _bridged(self, key: random.Key, b: Int[Array, ""]) -> Float[Array, "block M"]:
+    def _bridged(self, key: random.Key, first: Int[Array, ""], count: int) -> Float[Array, "steps M"]:
         """W over [0, h] has increment D; over its halves D/2 ± (√h/2) Z, and so on down the levels."""
-        n = b * BLOCK + jnp.arange(BLOCK)
+        n = first + jnp.arange(count)
 
         def normals(level, j):
-            """Normals with indices j (nondecreasing, within one aligned run of BLOCK)."""
+            """Normals with indices j (nondecreasing, within one aligned run of as many)."""
             start = (j[0] // 2) * 2
-            return random.normals(key, level, self.n_noise, start, BLOCK + 2)[j - start]
+            return random.normals(key, level, self.n_noise, start, count + 2)[j - start]
 
         D = jnp.sqrt(self.h) * normals(0, n >> self.level)
         for level in range(1, self.level + 1):
@@ -219,13 +225,12 @@ class BrownianWindow(Window):
             D = 0.5 * D + jnp.where(second == 1, -half, half)
         return D
 
-    def _with_integrals(self, key: random.Key, b: Int[Array, ""]) -> Increment:
-        """Increments and integrals of each step of the block."""
-        n = b * BLOCK + jnp.arange(BLOCK)
+    def _with_integrals(self, key: random.Key, first: Int[Array, ""], count: int) -> Increment:
+        """Increments and integrals of each step."""
+        n = first + jnp.arange(count)
         m = self.m
         if m is None:
-            D = self._summed(key, b) if self.level == 0 else self._bridged(key, b)
-            return self._refined(key, D, n, True)
+            return self._refined(key, self._increments(key, first, count), n, True)
 
         def body(j, total):
             cell = n * m + j
@@ -233,10 +238,10 @@ class BrownianWindow(Window):
             D = jnp.sqrt(self.h) * random.Numbers(cell, False).normals(channels)
             return joined(total, self._refined(key, D, cell, False), self.h)
 
-        shapes = jax.eval_shape(lambda: self._refined(key, jnp.zeros((BLOCK, self.n_noise)), n, False))
+        shapes = jax.eval_shape(lambda: self._refined(key, jnp.zeros((count, self.n_noise)), n, False))
         return jax.lax.fori_loop(0, m, body, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))
 
-    def _refined(self, key: random.Key, D: Float[Array, "block M"], n: Int[Array, " block"], paired: bool) -> Increment:
+    def _refined(self, key: random.Key, D: Float[Array, "steps M"], n: Int[Array, " steps"], paired: bool) -> Increment:
         """Intervals n of the step's level, with increments D: bridges, integrals on the finest grid, put together.
 
         `paired`: n is a sequence of pairs (even, even + 1).
@@ -258,7 +263,7 @@ class BrownianWindow(Window):
         return out if self.needs.halvings else jax.tree.map(lambda a: a[:, 0], out)
 
     def _integrals(
-        self, key: random.Key, x: Float[Array, "block q M"], cells: random.Numbers, h: Float[Array, ""]
+        self, key: random.Key, x: Float[Array, "steps q M"], cells: random.Numbers, h: Float[Array, ""]
     ) -> Increment:
         """ΔZ and areas of intervals `cells` of the finest grid, of length h and increments x; level 3 in the mean."""
         M, needs, finest = self.n_noise, self.needs, self.level + self.below

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...drivers import BLOCK, Increment, Window
+from ...drivers import BLOCK, BrownianWindow, Increment, Window
 from ...native.cpu import Cpu
 from ...native.lanes import Drawing, NativeLoop, free, native_loop
 from ...numerics.caching import Bounded
@@ -42,7 +42,8 @@ class Source:
         if not self.columns:
             return out
         if self.native is None:
-            return np.asarray(_draw(self.window, self.members, b, self.columns, self.blocks))  # one program for all
+            pairs = -(-min(blocks * BLOCK, end - b * BLOCK) // 2)
+            return np.asarray(_draw(self.window, self.members, b, pairs, self.columns, self.blocks))  # one for all
         each = BLOCK // (2 * self.side)
         first, count = b * each, blocks * each
         groups, _, numbers, width = self.rows.shape
@@ -87,18 +88,25 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Na
         return None
 
 
-@partial(jax.jit, static_argnums=(3, 4))
+@partial(jax.jit, static_argnums=(4, 5))
 def _draw(
-    window: Window, members: Int[Array, "groups width"], b: Array, columns: tuple[int, ...], blocks: int
-) -> Array:
-    def one(member: Array, b: Array) -> Array:
-        return jnp.stack(_columns(window.block(member, b), BLOCK, columns), axis=1)
+    window: Window, members: Int[Array, "groups width"], b: Array, pairs: Array, columns: tuple[int, ...], blocks: int
+) -> Float[Array, "groups steps columns width"]:
+    """So many pairs of steps from block b on; of many Brownian paths these alone, two at a time, to fit in a cache."""
+    if isinstance(window, BrownianWindow) and members.size > 1:
+        size, increments = 2, lambda member, first: window.steps(member, first, 2)
+    else:
+        size, increments = BLOCK, lambda member, first: window.block(member, first // BLOCK)
 
-    def group(members: Array) -> Array:
-        rows = jax.vmap(jax.vmap(one, (0, None), -1), (None, 0))(members, b + jnp.arange(blocks))
-        return rows.reshape(blocks * BLOCK, len(columns), -1)
+    def one(member: Array, first: Array) -> Array:
+        return jnp.stack(_columns(increments(member, first), size, columns), axis=1)
 
-    return jax.vmap(group)(members)
+    def some(i: Array, out: Array) -> Array:
+        rows = jax.vmap(jax.vmap(one, (0, None), -1), (0, None))(members, b * BLOCK + i * size)
+        return jax.lax.dynamic_update_slice_in_dim(out, rows, i * size, 1)
+
+    out = jnp.zeros((len(members), blocks * BLOCK, len(columns), members.shape[1]))
+    return jax.lax.fori_loop(0, -(-2 * pairs // size), some, out)
 
 
 def _columns(increments: Increment, steps: int, columns: tuple[int, ...]) -> list[Array]:

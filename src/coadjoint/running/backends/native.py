@@ -26,7 +26,7 @@ from .increments import Source
 from .kernels import Held, Kernel, kernel_for, width_of
 from .reducing import CpuReduction
 from .words import as_words, packed, unpacked
-from .xla import Core, reduced_by_xla, start_tile
+from .xla import Core, Starts, reduced_by_xla
 
 LARGEST = 16  # dimension of the algebra above which native code is not tried
 _PIECE = 256  # saved times whose states go through the user's `save` together
@@ -54,6 +54,7 @@ class NativeProgram:
         self.plan, self.kernel, self.core = plan, kernel, Core.of(plan)
         self.reduction = CpuReduction.of(plan, kernel.width)
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
+        self.starts = Starts(plan, self.core)
 
     def placed(self) -> AbstractContextManager[Any]:
         """The CPU, whatever JAX's default device is."""
@@ -68,7 +69,7 @@ class NativeProgram:
 
     def start(self, tile: Tile) -> tuple[Point, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = start_tile(self.core, tile)
+        points, first = self.starts(tile)
         return points, reduced_rows(self.plan, self.reduction, first, tile.count, 1)
 
     def stepper(self, tile: Tile, points: Point, n: int) -> "NativeStepper":

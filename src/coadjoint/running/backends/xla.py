@@ -78,6 +78,7 @@ class XlaProgram:
 
     def __init__(self, plan: Plan):
         self.plan, self.core = plan, Core.of(plan)
+        self.starts = Starts(plan, self.core)
         self.call = alone if plan.tiles == 1 or _step_uses_lapack(plan) else lambda program, *args: program(*args)
 
     def placed(self) -> AbstractContextManager[Any]:
@@ -90,7 +91,7 @@ class XlaProgram:
 
     def start(self, tile: Tile) -> tuple[Point, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = start_tile(self.core, tile)
+        points, first = self.starts(tile)
         return points, reduced_by_xla(self.plan, first, 1)
 
     def stepper(self, tile: Tile, points: Point, n: int) -> "XlaStepper":
@@ -116,6 +117,23 @@ def _step_uses_lapack(plan: Plan) -> bool:
 
 
 _lapack: Bounded[bool] = Bounded()
+
+
+class Starts:
+    """The points of tiles before the first step, computed once where all members start alike."""
+
+    def __init__(self, plan: Plan, core: Core):
+        self.core = core
+        self.alike = plan.axes is None and not (plan.states_by_member or plan.turned_by_member)
+        self.found: dict[int, tuple[Point, Record]] = {}  # by the size of a tile
+
+    def __call__(self, tile: Tile) -> tuple[Point, Record]:
+        """The points, padding included, and what is saved of them, without padding."""
+        size = tile.member.size
+        points, first = self.found.get(size) or start_tile(self.core, tile)
+        if self.alike and tile.count == size:
+            self.found[size] = points, first
+        return points, jax.tree.map(lambda x: x[: tile.count], first)
 
 
 def start_tile(core: Core, tile: Tile) -> tuple[Point, Record]:

@@ -5,7 +5,7 @@ BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 READY  := .venv/.installed
 
-.PHONY: help test test-newest verify reproduce bench bench-gpu docs lint format lock clean
+.PHONY: help test test-newest verify reproduce bench bench-gpu docs site site-test dist lint format lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,8 +39,30 @@ GPU_PYTHON ?= python3
 bench-gpu: ## time it on a GPU beside CUDA C++, XLA and diffrax; name a Python with JAX for CUDA by GPU_PYTHON=
 	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu.py
 
-docs: $(READY) ## write the tables that are made from the code into README.md and docs/methods.md
+docs: $(READY) ## write the table that is made from the code into docs/methods.md
 	$(BIN)/python docs/tables.py
+
+# Whatever a page shows is computed here; nothing is asked of the network. The page of the paper is a quick reproduction.
+site: .venv-site/.installed ## build the site into site/, with every notebook and picture run anew
+	.venv-site/bin/coadjoint reproduce --quick --out docs/generated/files/reproduction
+	.venv-site/bin/python -m sphinx -W --keep-going -q -E -b html -d docs/generated/doctrees docs site
+	@rm -rf jupyter_execute
+	@echo 'The site is site/index.html.'
+
+site-test: .venv-site/.installed ## look at the built site in headless Chromium: errors, requests, links, pictures, search
+	.venv-site/bin/python -m pytest -q -m site tests/site
+
+# What a release uploads, tried as a user would: from an empty environment and another folder.
+dist: .venv-site/.installed ## build sdist and wheel, check them, install the wheel into an empty environment and run it there
+	rm -rf dist build/user && mkdir -p build/user
+	.venv-site/bin/python -m build --outdir dist .
+	.venv-site/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/user/env
+	build/user/env/bin/python -m pip --disable-pip-version-check --quiet install dist/*.whl
+	.venv-site/bin/python .ci/readme-example > build/user/example.py
+	cd build/user && env/bin/python example.py
+	cd build/user && env/bin/coadjoint new heavy_top > top.toml && env/bin/coadjoint run top.toml && env/bin/coadjoint plot top.zarr
+	cd build/user && env/bin/coadjoint reproduce --quick
 
 lint: $(READY) ## check style and types
 	$(BIN)/ruff check
@@ -63,7 +85,7 @@ lock: ## resolve requirements.lock anew (needs Python 3.11)
 	rm -rf .lock
 
 clean: ## remove the environment, caches and build products
-	rm -rf .venv .venv-bench .venv-newest .lock .hypothesis .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-bench .venv-newest .venv-site site docs/generated .lock .hypothesis .pytest_cache .ruff_cache build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml | $(BIN)/pip
@@ -77,6 +99,13 @@ $(READY): requirements.lock pyproject.toml | $(BIN)/pip
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install -r benchmarks/requirements.txt
 	.venv-bench/bin/python -m pip --disable-pip-version-check --quiet install --no-build-isolation --editable .
+	@touch $@
+
+# So has what builds the site.
+.venv-site/.installed: pyproject.toml requirements.lock docs/requirements.txt
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip --disable-pip-version-check --quiet install -r requirements.lock -r docs/requirements.txt
+	.venv-site/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(BIN)/pip:

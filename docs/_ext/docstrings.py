@@ -1,0 +1,94 @@
+"""Docstrings of this library as reStructuredText: plain equations in indented blocks, lists, `names` in backquotes."""
+
+import re
+import textwrap
+from typing import Any
+
+import coadjoint
+
+_NAME = re.compile(r"`([^`]+)`")
+_BEFORE, _AFTER = {"", *" '\"([{<-/:"}, {"", *" '\")]}>-/:.,;!?"}  # what markup may stand beside
+_ITEM = re.compile(r"( *)[-*] ")
+
+
+def _literal(match: re.Match) -> str:
+    """A public name becomes a link, everything else is code."""
+    text = match[1]
+    name = text.removeprefix("cj.").removesuffix("()")
+    if name in coadjoint.__all__ and name != "models":
+        return f":py:obj:`{text} <coadjoint.{name}>`"
+    return f"``{text}``"
+
+
+def _line(line: str) -> str:
+    """One line of prose: markup characters stand for themselves outside of backquotes."""
+    out, at = [], 0
+    for match in _NAME.finditer(line):
+        before, after = line[match.start() - 1 : match.start()], line[match.end() : match.end() + 1]
+        out += [_plain(line[at : match.start()]), "" if before in _BEFORE else "\\ ", _literal(match)]
+        out.append("" if after in _AFTER else "\\ ")
+        at = match.end()
+    return "".join([*out, _plain(line[at:])])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\*|_`])", r"\\\1", text)
+
+
+def _whole_names(lines: list[str]) -> list[str]:
+    """What stands in backquotes on one line."""
+    out: list[str] = []
+    for line in lines:
+        if out and out[-1].count("`") % 2:
+            out[-1] += " " + line.lstrip()
+        else:
+            out.append(line)
+    return out
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def convert(lines: list[str]) -> list[str]:
+    """The docstring with its indented blocks marked as equations, and its prose escaped."""
+    out: list[str] = []
+    lines = _whole_names(lines)
+    margin = 0  # where the text of the current paragraph or list item begins
+    k = 0
+    while k < len(lines):
+        line = lines[k]
+        if not line.strip():
+            out.append("")
+        elif _indent(line) >= margin + 4 and (not out or not out[-1].strip()):
+            block = k
+            while k < len(lines) and (not lines[k].strip() or _indent(lines[k]) >= margin + 4):
+                k += 1
+            body = lines[block:k]
+            while not body[-1].strip():
+                body.pop()
+            left, body = " " * margin, textwrap.dedent("\n".join(body)).splitlines()
+            out += [f"{left}.. code-block:: text", f"{left}   :class: equation", ""]
+            out += [*(f"{left}   {row}".rstrip() for row in body), ""]
+            continue
+        elif item := _ITEM.match(line):
+            if out and out[-1].strip() and not _ITEM.match(lines[k - 1]) and _indent(lines[k - 1]) <= len(item[1]):
+                out.append("")
+            margin = len(item[1]) + 2
+            out.append(line[: item.end()] + _line(line[item.end() :]))
+        else:
+            margin = min(margin, _indent(line))
+            out.append(" " * _indent(line) + _line(line.lstrip()))
+        k += 1
+    return out
+
+
+def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    if name == "coadjoint" or name.startswith("coadjoint."):
+        lines[:] = convert(lines)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Sphinx calls this."""
+    app.connect("autodoc-process-docstring", _process)
+    return {"parallel_read_safe": True}

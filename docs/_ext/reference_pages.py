@@ -1,0 +1,165 @@
+"""The reference, written from the code: every public name, the command, the experiment file (`generated/reference`)."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import coadjoint as cj
+
+HERE = Path(__file__).parents[1]
+
+# Page, title, and the modules whose public names it has. What fits nowhere is on the last page.
+PAGES = {
+    "systems": ("Systems, noise, friction, heat", ("coadjoint.systems", "coadjoint.noises", "coadjoint.baths")),
+    "algebras": ("Lie algebras", ("coadjoint.algebras",)),
+    "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.running",)),
+    "integrators": ("Integrators", ("coadjoint.integrators", "coadjoint.numerics.rootfind")),
+    "drivers": ("Paths", ("coadjoint.drivers",)),
+    "stores": ("Stores and experiments", ("coadjoint.store", "coadjoint.experiments")),
+    "study": ("Convergence studies", ("coadjoint.study",)),
+    "models": ("Models", ()),
+    "more": ("More", ()),
+}
+
+
+def public() -> dict[str, list[str]]:
+    """The full names on each page: all of `coadjoint.__all__`, and what `coadjoint.models` holds."""
+    pages: dict[str, list[str]] = {page: [] for page in PAGES}
+    for name in cj.__all__:
+        if name != "models":
+            pages[_page(getattr(cj, name).__module__)].append(f"coadjoint.{name}")
+    found = (name for name, f in vars(cj.models).items() if inspect.isfunction(f) and not name.startswith("_"))
+    pages["models"] = [f"coadjoint.models.{name}" for name in found]
+    return {page: sorted(names, key=str.lower) for page, names in pages.items() if names}
+
+
+def _page(module: str) -> str:
+    found = [p for p, (_, modules) in PAGES.items() if any(module == m or module.startswith(m + ".") for m in modules)]
+    return found[0] if found else "more"
+
+
+def examples() -> dict[str, str]:
+    """The examples of docs/reference/examples.md by name; the tests run that page."""
+    text = (HERE / "reference" / "examples.md").read_text(encoding="utf-8")
+    found = re.findall(r"^## `([\w.]+)`\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return {f"coadjoint.{name}": body for name, body in found}
+
+
+def get(name: str) -> Any:
+    """The object of a full name."""
+    found: Any = cj
+    for word in name.split(".")[1:]:
+        found = getattr(found, word)
+    return found
+
+
+def _entry(name: str, example: str | None) -> Iterator[str]:
+    kind = "class" if inspect.isclass(get(name)) else "function"
+    yield f".. auto{kind}:: {name}"
+    if kind == "class":
+        yield "   :members:"
+        yield "   :show-inheritance:" if not issubclass(get(name), Exception) else ""
+    yield ""
+    for language, body in re.findall(r"^```(\w+)\n(.*?)^```", example or "", re.MULTILINE | re.DOTALL):
+        yield "Example::\n" if language == "python" else "It prints::\n"
+        yield from ("   " + line for line in body.splitlines())
+        yield ""
+
+
+def _reference(page: str, names: list[str], shown: dict[str, str]) -> str:
+    title = PAGES[page][0]
+    lines = [title, "=" * len(title), "", ".. py:currentmodule:: coadjoint", ""]
+    for name in names:
+        short = name.removeprefix("coadjoint.")
+        lines += [short, "-" * len(short), "", *_entry(name, shown.get(name))]
+    return "\n".join(lines)
+
+
+def _command() -> str:
+    """The command with all of its options, from Typer."""
+    from typer.main import get_command
+
+    from coadjoint.command.cli import app
+
+    top: Any = get_command(app)
+    lines = ["# The command", "", top.help or "", ""]
+    for name, command in top.commands.items():
+        lines += [f"## coadjoint {name}", "", command.help or "", "", "| | | |", "|---|---|---|"]
+        for p in command.params:
+            if p.name == "help":
+                continue
+            words = p.metavar or p.name.upper() if p.param_type_name == "argument" else ", ".join(p.opts)
+            choices = list(type(p.default)) if isinstance(p.default, Enum) else []
+            about = (p.help or "").replace("|", "\\|") + (f" One of: {', '.join(choices)}." if choices else "")
+            default = "required" if p.required else _default(p)
+            lines.append(f"| `{words}` | {about} | {default} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _word(value: Any) -> str:
+    return str(getattr(value, "value", value))
+
+
+def _default(p: Any) -> str:
+    value = p.default
+    if value in (None, "", (), []) or getattr(p, "is_flag", False):
+        return ""
+    many = value if isinstance(value, (list, tuple)) else [value]
+    return "default " + " ".join(f"`{_word(v)}`" for v in many)
+
+
+def _schema() -> str:
+    """The experiment file, key by key."""
+    from coadjoint.command.summary import about_model
+    from coadjoint.experiments.bath import ABOUT_BATH
+    from coadjoint.experiments.schema import ABOUT_RUN, FIXED, known_integrators, known_models, known_reducers
+
+    lines = ["# The experiment file", "", (HERE / "reference" / "schema_intro.txt").read_text(encoding="utf-8")]
+    lines += ["## `[run]`", "", "| key | |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in ABOUT_RUN.items()), ""]
+    lines += [
+        f"Integrators: {', '.join(f'`{n}`' for n in known_integrators())}; options are those of the reference.",
+        "",
+    ]
+    lines += [f"Statistics (`reduce`): {', '.join(f'`{n}`' for n in known_reducers())}.", ""]
+    lines += ["## `[bath]`", "", "| key | |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in ABOUT_BATH.items()), ""]
+    lines += ["## `[sweep]`", "", "Any `model.…`, `run.…` or `bath.…` with a list of values, or with a range"]
+    lines += ["`{ start = …, stop = …, count = …, log = true }`; all combinations go into one store."]
+    lines += [f"Not these: {', '.join(f'`{f}`' for f in FIXED)}.", "", "## `[model]`", ""]
+    for model in known_models():
+        first, parameters = about_model(model)
+        lines += [
+            f"### `{model}`",
+            "",
+            first.replace("|", "\\|").replace("*", "\\*"),
+            "",
+            "| key | default |",
+            "|---|---|",
+        ]
+        lines += [f"| `{k}` | {f'`{p.value}`' if p.value else 'chosen by the model'} |" for k, p in parameters.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write(folder: Path) -> None:
+    """All pages; files that have not changed are left alone, so that Sphinx reads again only what has."""
+    shown = examples()
+    pages = {f"{page}.rst": _reference(page, names, shown) for page, names in public().items()}
+    pages |= {"command.md": _command(), "experiment.md": _schema()}
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        if old.name not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Sphinx calls this."""
+    app.connect("builder-inited", lambda app: write(HERE / "generated" / "reference"))
+    return {"parallel_read_safe": True}

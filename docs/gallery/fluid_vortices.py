@@ -1,0 +1,26 @@
+"""Vorticity, stirred.
+
+The sine-Euler equations on su(25), from a random start: vorticity is drawn into threads, down to the
+smallest scale that the matrices have. All of its moments stay.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import coadjoint as cj
+
+n = 25
+m = np.fft.fftfreq(n, 1 / n)
+rng = np.random.default_rng(1)
+shell = np.exp(-((np.hypot(*np.meshgrid(m, m)) - 4) ** 2) / 2)
+omega = np.fft.fft2(rng.standard_normal((n, n))) * shell / n**2
+omega[0, 0] = 0
+system, W0 = cj.models.sine_euler(n, noise_modes=None, omega=12 * omega)
+sol = cj.solve(system, W0, t1=6.0, dt=0.1, integrator=cj.IsospectralMidpoint(), save_every=20)
+fig, axes = plt.subplots(1, 4, figsize=(12, 3.2), layout="constrained")
+for ax, W, t in zip(axes, sol.mu, sol.t, strict=True):
+    coefficients = np.zeros((128, 128), complex)
+    k = m.astype(int)
+    coefficients[np.ix_(k, k)] = cj.models.matrix_to_fourier(W)
+    ax.imshow(np.fft.ifft2(coefficients, norm="forward").real, cmap="RdBu", origin="lower")
+    ax.set(title=f"t = {t:g}", xticks=[], yticks=[])

@@ -1,0 +1,115 @@
+"""The site's sources: every public name has its place, pictures and notebooks are what they should be."""
+
+import ast
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import coadjoint as cj
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def reference():
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        import reference_pages
+
+        yield reference_pages
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+
+
+def test_every_public_name_is_documented(reference):
+    pages = reference.public()
+    named = [name for names in pages.values() for name in names]
+    assert len(named) == len(set(named))
+    assert {f"coadjoint.{name}" for name in cj.__all__ if name != "models"} <= set(named)
+    for name in named:
+        text = inspect.getdoc(reference.get(name)) or ""
+        assert text, f"{name} has no docstring"
+        assert not text.startswith(f"{name.split('.')[-1]}("), f"{name} has the docstring of a dataclass"
+
+
+def test_every_public_method_is_documented(reference):
+    for name in (name for names in reference.public().values() for name in names):
+        found = reference.get(name)
+        if inspect.isclass(found):
+            for method, value in vars(found).items():
+                if not method.startswith("_") and inspect.isfunction(value):
+                    assert inspect.getdoc(getattr(found, method)), f"{name}.{method} has no docstring"
+
+
+def test_examples_are_of_public_names(reference):
+    known = {name for names in reference.public().values() for name in names}
+    examples = reference.examples()
+    assert set(examples) <= known, sorted(set(examples) - known)
+    assert all("```python" in body for body in examples.values())
+
+
+def test_generated_pages(reference, tmp_path):
+    reference.write(tmp_path)
+    command = (tmp_path / "command.md").read_text(encoding="utf-8")
+    for word in ("coadjoint run", "--set", "coadjoint reproduce", "--quick", "One of: casimirs, energy"):
+        assert word in command
+    schema = (tmp_path / "experiment.md").read_text(encoding="utf-8")
+    for word in ("`save_every`", "`temperature`", "### `heavy_top`", "`TMK15`", "`Quantiles`"):
+        assert word in schema
+    assert ".. autoclass:: coadjoint.TMK\n" in (tmp_path / "integrators.rst").read_text(encoding="utf-8")
+
+
+def test_docstrings_become_readable(reference):
+    import docstrings
+
+    text = docstrings.convert(inspect.getdoc(cj.TMK).splitlines())
+    at = text.index(".. code-block:: text")
+    assert text[at + 3].lstrip().startswith("σ = ∂h(m) dt")
+    listed = "\n".join(docstrings.convert(inspect.getdoc(cj.solve).splitlines()))
+    assert "``sol.saved``" in listed and ":py:obj:`UnsolvedStepError <coadjoint.UnsolvedStepError>`" in listed
+    assert docstrings.convert(["ad*_ξ μ and |γ|²"]) == [r"ad\*\_ξ μ and \|γ\|²"]
+
+
+SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
+
+
+def test_the_gallery_is_large():
+    assert len(SCRIPTS) >= 20
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_pictures_have_a_title_and_few_lines(script):
+    text = script.read_text(encoding="utf-8")
+    module = ast.parse(text)
+    title, _, words = (ast.get_docstring(module) or "").partition("\n")
+    assert title.endswith(".") and len(words.strip()) > 40
+    code = [line for line in text.splitlines()[module.body[0].end_lineno :] if line.strip()]
+    assert 7 <= len(code) <= 30
+    names = {n.id for n in ast.walk(module) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    assert names & {"fig", "animation"}
+
+
+NOTEBOOKS = [
+    p for p in sorted(DOCS.rglob("*.md")) if p.read_text(encoding="utf-8").startswith("---\nfile_format: mystnb")
+]
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_compile_and_end_in_a_figure(page):
+    cells = re.findall(
+        r"^```\{code-cell\}[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    cells = [re.sub(r"^:tags:.*$", "", cell, flags=re.MULTILINE) for cell in cells]
+    compile("\n".join(cells), str(page), "exec")
+    figures = [cell for cell in cells if "plt.show()" in cell or re.search(r"^fig$", cell, re.MULTILINE)]
+    assert figures and figures[-1] == cells[-1]
+
+
+def test_one_version():
+    assert f"\nversion: {cj.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'dynamic = ["version"]' in project and 'path = "src/coadjoint/__init__.py"' in project

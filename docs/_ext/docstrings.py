@@ -1,5 +1,6 @@
 """Docstrings of this library as reStructuredText: plain equations in indented blocks, lists, `names` in backquotes."""
 
+import inspect
 import re
 import textwrap
 from typing import Any
@@ -15,7 +16,7 @@ def _literal(match: re.Match) -> str:
     """A public name becomes a link, everything else is code."""
     text = match[1]
     name = text.removeprefix("cj.").removesuffix("()")
-    if name in coadjoint.__all__ and name != "models":
+    if name in coadjoint.__all__ and not inspect.ismodule(getattr(coadjoint, name)):
         return f":py:obj:`{text} <coadjoint.{name}>`"
     return f"``{text}``"
 

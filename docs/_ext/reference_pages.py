@@ -26,14 +26,22 @@ PAGES = {
 
 
 def public() -> dict[str, list[str]]:
-    """The full names on each page: all of `coadjoint.__all__`, and what `coadjoint.models` holds."""
+    """The full names on each page: all of `coadjoint.__all__`; what a module in it holds has a page of its own."""
     pages: dict[str, list[str]] = {page: [] for page in PAGES}
     for name in cj.__all__:
-        if name != "models":
-            pages[_page(getattr(cj, name).__module__)].append(f"coadjoint.{name}")
-    found = (name for name, f in vars(cj.models).items() if inspect.isfunction(f) and not name.startswith("_"))
-    pages["models"] = [f"coadjoint.models.{name}" for name in found]
+        found = getattr(cj, name)
+        if inspect.ismodule(found):
+            pages[name] = [f"coadjoint.{name}.{inner}" for inner in _inside(found)]
+        else:
+            pages[_page(found.__module__)].append(f"coadjoint.{name}")
     return {page: sorted(names, key=str.lower) for page, names in pages.items() if names}
+
+
+def _inside(module: Any) -> list[str]:
+    """The public names of a module of ours."""
+    ours = {n: x for n, x in vars(module).items() if str(getattr(x, "__module__", "")).startswith("coadjoint")}
+    named = [n for n, x in ours.items() if (inspect.isfunction(x) or inspect.isclass(x)) and not n.startswith("_")]
+    return list(getattr(module, "__all__", named))
 
 
 def _page(module: str) -> str:
@@ -70,7 +78,7 @@ def _entry(name: str, example: str | None) -> Iterator[str]:
 
 
 def _reference(page: str, names: list[str], shown: dict[str, str]) -> str:
-    title = PAGES[page][0]
+    title = PAGES[page][0] if page in PAGES else page.capitalize()
     lines = [title, "=" * len(title), "", ".. py:currentmodule:: coadjoint", ""]
     for name in names:
         short = name.removeprefix("coadjoint.")

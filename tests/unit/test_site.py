@@ -29,7 +29,8 @@ def test_every_public_name_is_documented(reference):
     pages = reference.public()
     named = [name for names in pages.values() for name in names]
     assert len(named) == len(set(named))
-    assert {f"coadjoint.{name}" for name in cj.__all__ if name != "models"} <= set(named)
+    ours = [name for name in cj.__all__ if not inspect.ismodule(getattr(cj, name))]
+    assert {f"coadjoint.{name}" for name in ours} | {"coadjoint.models.heavy_top"} <= set(named)
     for name in named:
         text = inspect.getdoc(reference.get(name)) or ""
         assert text, f"{name} has no docstring"

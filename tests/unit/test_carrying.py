@@ -16,7 +16,7 @@ def rate(system, mu):
 
 
 @pytest.mark.parametrize("surface", [Sphere(8), Torus(17)], ids=repr)
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("sign", [1, pytest.param(-1, marks=pytest.mark.slow)])
 def test_vorticity_equal_to_the_current_is_steady(surface, sign):
     """W = ±ΔΘ, at every n."""
     a = np.asarray(random_field(surface, 1, rms=0.1))
@@ -51,6 +51,7 @@ def test_malkus_waves_have_their_frequency(n):
         np.testing.assert_allclose(part, exact, atol=1e-13 * np.abs(exact).max())
 
 
+@pytest.mark.slow
 def test_a_malkus_wave_turns_at_its_rate_up_to_the_square_of_the_step():
     n, l, m = 6, 3, 2
     omega, a, speed = malkus(n, l, m, Omega=0.8, alpha=0.5)
@@ -64,7 +65,7 @@ def test_a_malkus_wave_turns_at_its_rate_up_to_the_square_of_the_step():
     np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 2.0, atol=0.1)
 
 
-@pytest.mark.parametrize("make", [cj.models.mhd, cj.models.boussinesq], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", [cj.models.mhd, pytest.param(cj.models.boussinesq, marks=pytest.mark.slow)])
 def test_the_equations_are_those_of_the_plane(make):
     """∂a/∂t = −u·∇a; ∂ω/∂t = −u·∇ω + J(a, Δa), or + ∂b/∂x where h = y: on the grid, up to O(1/n²)."""
     n = 129
@@ -90,7 +91,7 @@ def test_the_equations_are_those_of_the_plane(make):
     np.testing.assert_allclose(potential, mean, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", [cj.TMK(), cj.IsospectralMidpoint()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("method", [pytest.param(cj.TMK(), marks=pytest.mark.slow), cj.IsospectralMidpoint()])
 def test_all_casimirs_are_kept_with_noise(method):
     """Eigenvalues of Θ and Tr(WΘᵏ), to round-off, in 200 steps."""
     system, mu = cj.models.mhd(9, noise_shells=(1, 1), amplitude=0.3)

@@ -34,7 +34,7 @@ def rate(system, W):
     return eqx.filter_jit(system.vector_field)(W, 1.0, jnp.zeros(system.n_noise))
 
 
-@pytest.mark.parametrize("surface", [Torus(9), Torus(17), Torus(17, "paper"), *map(Sphere, (2, 3, 4, 9, 16))], ids=repr)
+@pytest.mark.parametrize("surface", [Torus(9), Torus(17), Torus(17, "paper"), *map(Sphere, (2, 5, 16))], ids=repr)
 def test_fields_go_in_and_out(surface):
     """Coefficients, matrices and values on a grid are the same field; ‖W‖² and Σ|f_k|² its mean square."""
     c = some_field(surface)
@@ -57,7 +57,7 @@ def test_fields_go_in_and_out(surface):
         np.testing.assert_allclose(W, cj.models.fourier_to_matrix(turned), atol=1e-14 * np.abs(W).max())
 
 
-@pytest.mark.parametrize("n", [2, 3, 8, 33, 64])
+@pytest.mark.parametrize("n", [2, 5, 64])
 def test_the_coordinates_of_the_sphere_are_spin_matrices(n):
     """x, y, z ↦ iħ S_a: to round-off at every n."""
     j = np.arange(n - 1)
@@ -70,7 +70,9 @@ def test_the_coordinates_of_the_sphere_are_spin_matrices(n):
         np.testing.assert_allclose(Sphere(n).matrix(c), 2j / np.sqrt(n * n - 1) * S, atol=1e-15)
 
 
-@pytest.mark.parametrize("surface", [Torus(129), Torus(129, "paper"), Sphere(33)], ids=repr)
+@pytest.mark.parametrize(
+    "surface", [Torus(129), pytest.param(Torus(129, "paper"), marks=pytest.mark.slow), Sphere(33)], ids=repr
+)
 def test_the_equation_is_eulers_in_the_orientation_that_is_said(surface):
     """rate [P, W] is −u·∇ω, up to O(1/n²) for smooth fields; in the paper's orientation u·∇ω."""
     c = some_field(surface, 2)
@@ -105,7 +107,7 @@ def test_energy_and_enstrophy_are_means_over_the_surface(surface):
     assert abs(flux[-1]) < 1e-12 * np.abs(flux).max() and np.abs(flux).max() > 0
 
 
-@pytest.mark.parametrize("n", [5, 16, 33])
+@pytest.mark.parametrize("n", [5, 16, pytest.param(33, marks=pytest.mark.slow)])
 def test_rossby_haurwitz_waves_are_exact_at_every_n(n):
     """ω = 2a cos θ + Y, Y of one degree l: the wave turns at a − 2(a + Ω)/(l(l + 1)), the right-hand side to 1e-13."""
     sphere, a, Omega, l = Sphere(n), 0.7, 1.3, 4

@@ -50,7 +50,7 @@ def test_a_run_is_gone_on_with_by_the_store_alone(store, omega, tmp_path):
     np.testing.assert_array_equal(cj.resume(store, t1=0.8).mu, cj.open(whole)["mu"].values)
 
 
-@pytest.mark.parametrize("kind", ["npy", "zarr"])
+@pytest.mark.parametrize("kind", ["npy", pytest.param("zarr", marks=pytest.mark.slow)])
 def test_the_same_run_from_an_experiment_file(store, omega, tmp_path, kind):
     """The field in a file beside the experiment; the store holds it, so that the file may go."""
     amplitude = np.array([0.1, 0.1j])
@@ -102,6 +102,7 @@ def test_pictures_are_of_vorticity(store, tmp_path, monkeypatch):
     assert refused.exit_code == 2 and "needs the program ffmpeg" in refused.output
 
 
+@pytest.mark.slow
 def test_a_sphere_is_drawn_as_globe_and_map(tmp_path):
     system, W = cj.models.euler_sphere(N, rotation=1.0, omega=random_field(Sphere(N), 1))
     cj.solve(system, W, t1=0.4, dt=0.1, integrator=METHOD, out=tmp_path / "sphere.zarr")

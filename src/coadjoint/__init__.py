@@ -29,6 +29,7 @@ from .integrators import (
     TMK,
     TMK15,
     Adaptive,
+    BathSplitting,
     Cayley,
     Claims,
     CommutatorFree,
@@ -43,11 +44,13 @@ from .integrators import (
     IsospectralMidpoint,
     LieMidpoint,
     LieTrotter,
+    NinomiyaVictoir,
     Recommendation,
     Strang,
     Tableau,
     Tau,
     TMKLevy,
+    TMKWeak,
     Trapezoidal,
     recommend,
 )
@@ -55,6 +58,7 @@ from .numerics.rootfind import Info
 from .running.ensembles import ensemble
 from .running.reducers import Covariance, Mean, Quantiles, Reducer
 from .running.results import Ensemble, Solution, Stats, UnsolvedStepError
+from .running.sampling import Sample, sample
 from .running.solving import solve
 from .study.convergence import Convergence, convergence
 from .systems import Noise, System, salt
@@ -86,6 +90,7 @@ __all__ = [
     "TMK",
     "TMK15",
     "Adaptive",
+    "BathSplitting",
     "Brownian",
     "Cayley",
     "Claims",
@@ -113,11 +118,13 @@ __all__ = [
     "MagneticSU",
     "Mean",
     "Needs",
+    "NinomiyaVictoir",
     "Noise",
     "Product",
     "Quantiles",
     "Recommendation",
     "Reducer",
+    "Sample",
     "Semidirect",
     "Solution",
     "Stats",
@@ -127,6 +134,7 @@ __all__ = [
     "StructureConstants",
     "System",
     "TMKLevy",
+    "TMKWeak",
     "Tableau",
     "Tau",
     "Trapezoidal",
@@ -143,6 +151,7 @@ __all__ = [
     "resume",
     "run",
     "salt",
+    "sample",
     "solve",
 ]  # fmt: skip
 

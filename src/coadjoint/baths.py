@@ -14,7 +14,7 @@ Arnaudon, De Castro and Holm, Noise and dissipation on coadjoint orbits (2018).
 """  # fmt: skip
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -100,6 +100,11 @@ class _BathNoise(Noise):
             return self.algebra.value.element(sigma * dS)
         return jnp.tensordot(sigma * dS, self.fields, axes=1)
 
+    @property
+    def groups(self) -> Sequence[np.ndarray]:
+        """Those of the basis."""
+        return super().groups if self.fields is not None else self.algebra.value.commuting_blocks
+
 
 class _Inner(Noise):
     """The noise of a system that is inside of a bath: its params are a part of all."""
@@ -114,6 +119,11 @@ class _Inner(Noise):
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
         return self.noise.apply(mu, dS, params.get("system"))
+
+    @property
+    def groups(self) -> Sequence[np.ndarray]:
+        """Those of the noise."""
+        return self.noise.groups
 
 
 def _own_params(system: System) -> dict[str, PyTree]:

@@ -1,7 +1,7 @@
 """Noise: what drives a system besides time."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +27,11 @@ class Noise(eqx.Module):
     @abc.abstractmethod
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
+
+    @property
+    def groups(self) -> Sequence[np.ndarray]:
+        """A partition of the noises, as masks, into such as are known to commute: here each alone."""
+        return list(np.eye(self.size))
 
 
 class Salt(Noise):

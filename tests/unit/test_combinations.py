@@ -37,6 +37,8 @@ METHODS = {
     "TMK": cj.TMK(),
     "HeunMK": cj.HeunMK(),
     "Strang": cj.Strang(),
+    "NinomiyaVictoir": cj.NinomiyaVictoir(),
+    "BathSplitting": cj.BathSplitting(),
     "CommutatorFree": cj.CommutatorFree(4),
     "ImplicitMidpoint": cj.ImplicitMidpoint(),
     "Adaptive": cj.Adaptive(cj.HeunMK(), tol=0.05, halvings=2),
@@ -66,7 +68,7 @@ def allowed(case):
         return False
     if case["method"] == "IsospectralMidpoint" and case["algebra"] in ("so(4)", "so(3) ⋉ R³"):  # no Cayley transform
         return False
-    if case["method"] == "Adaptive" and case["driver"] == "Increments":
+    if case["method"] in ("Adaptive", "NinomiyaVictoir") and case["driver"] == "Increments":
         return False
     return not (case["group"] and case["method"] == "ImplicitMidpoint")
 
@@ -202,7 +204,14 @@ def same(a, b, tol=0.0):
         np.testing.assert_allclose(x, y, rtol=0, atol=tol)
 
 
-LONG = ("gauss4", "LieMidpoint", "Strang", "CommutatorFree")  # with these algebras, too many operations
+LONG = (
+    "gauss4",
+    "LieMidpoint",
+    "Strang",
+    "CommutatorFree",
+    "NinomiyaVictoir",
+    "BathSplitting",
+)  # with these algebras, too many operations
 
 
 def is_native(case):

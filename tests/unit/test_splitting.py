@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.integrators.parts import commuting_blocks
 
 INERTIA = jnp.array([1.0, 2.0, 3.0])
 START = np.array([0.6, -0.7, 0.9])
@@ -28,7 +27,7 @@ def run(system, integrator, mu0=START, dt=0.25, key=0, **options):
 )
 def test_blocks(algebra, blocks):
     """Coordinates that commute go together: screws on se(3), components of a spin chain."""
-    assert [np.flatnonzero(b).tolist() for b in commuting_blocks(algebra)] == blocks
+    assert [np.flatnonzero(b).tolist() for b in algebra.commuting_blocks] == blocks
 
 
 @pytest.mark.parametrize("integrator", [pytest.param(cj.LieTrotter(), marks=pytest.mark.slow), cj.Strang()])

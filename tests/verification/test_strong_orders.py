@@ -1,5 +1,7 @@
 """Items 1, 2 and 4 of the family: strong and weak orders, measured on shared paths, against what is claimed."""
 
+from itertools import product
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -116,32 +118,34 @@ def linear_top(noise, b):
 
 
 def mean_step(system, integrator, dt, nodes=12):
-    """E μ₁ as a matrix on μ₀, for a step that is linear: Gauss–Hermite quadrature over the increments."""
-    x, w = np.polynomial.hermite_e.hermegauss(nodes)
-    M = system.n_noise
+    """E μ₁ as a matrix on μ₀, for a step that is linear: Gauss–Hermite quadrature over increments, all coins."""
+    M, coins = system.n_noise, integrator.needs(system).signs
+    x, w = np.polynomial.hermite_e.hermegauss(8 if coins else nodes)
     points = np.stack(np.meshgrid(*[x] * M, indexing="ij"), axis=-1).reshape(-1, M) * np.sqrt(dt)
     weights = np.prod(np.stack(np.meshgrid(*[w] * M, indexing="ij"), axis=-1).reshape(-1, M), axis=1)
-    out = _steps(system, integrator, jnp.asarray(dt), jnp.asarray(points))
+    signs = jnp.asarray(list(product((1.0, -1.0), repeat=coins))) if coins else None
+    out = _steps(system, integrator, jnp.asarray(dt), jnp.asarray(points), signs)
     return np.tensordot(weights / weights.sum(), np.asarray(out), axes=1).T
 
 
 @eqx.filter_jit
-def _steps(system, integrator, dt, points):
-    """One step from each basis state, for each point."""
+def _steps(system, integrator, dt, points, signs=None):
+    """One step from each basis state, for each point, on the average over signs."""
 
-    def step(mu, S):
-        dS = Increment(S, jnp.full((), jnp.inf))
+    def step(mu, S, sign):
+        dS = Increment(S, jnp.full((), jnp.inf), signs=sign)
         return integrator.step(system, mu, jnp.zeros(()), dt, dS, integrator.init(system, mu))[0]
 
-    return jax.vmap(lambda S: jax.vmap(lambda mu: step(mu, S))(jnp.eye(system.algebra.dim)))(points)
+    def mean(mu, S):
+        return step(mu, S, None) if signs is None else jnp.mean(jax.vmap(lambda x: step(mu, S, x))(signs), axis=0)
+
+    return jax.vmap(lambda S: jax.vmap(lambda mu: mean(mu, S))(jnp.eye(system.algebra.dim)))(points)
 
 
 DRIFTS = {"no drift": np.zeros(6), "a drift": np.array([0.7, -0.4, 0.5, 0.3, 0.6, -0.8])}
 BY_INCREMENTS = [name for name, i in STOCHASTIC.items() if not i.needs(top("three")).integrals]
-WEAK = [
-    n if n in ("TMK", "IsospectralMidpoint", "Strang") else pytest.param(n, marks=pytest.mark.slow)
-    for n in BY_INCREMENTS
-]
+QUICK = ("TMK", "TMKWeak", "NinomiyaVictoir", "IsospectralMidpoint", "Strang")
+WEAK = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in BY_INCREMENTS]
 
 
 def weak_errors(name, noise, drift, dts):
@@ -169,7 +173,7 @@ def test_weak_order_without_monte_carlo(name, drift):
 def test_weak_errors_with_commuting_noises():
     """TMK has none without a drift, and order 1 with one; Strang has order 2."""
     assert weak_errors("TMK", "commuting", "no drift", WEAK_DTS)[1].max() < 1e-10
-    for name, order in (("TMK", 1), ("Strang", 2)):
+    for name, order in (("TMK", 1), ("Strang", 2), ("TMKWeak", 2), ("NinomiyaVictoir", 2)):
         _, whole = weak_errors(name, "commuting", "a drift", WEAK_DTS)
         assert abs(slope(np.log(WEAK_DTS), np.log(whole)) - order) < 0.1
 
@@ -200,15 +204,15 @@ def _steps_along(system, integrator, dt, rows):
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
-@pytest.mark.parametrize(("name", "without_drift"), [("TMKLevy", 2), ("TMK15", 2)])
+@pytest.mark.parametrize(("name", "without_drift"), [("TMKLevy", 2), ("TMK15", 2), ("BathSplitting", 2)])
 def test_weak_order_with_integrals(name, without_drift, drift):
-    """Who needs areas is of weak order 2 without a drift, and of what it claims with one."""
+    """Who needs areas, or ΔZ, is of weak order 2 without a drift, and of what it claims with one."""
     system, _ = linear_top("three", DRIFTS[drift])
     system = eqx.tree_at(lambda s: s.noises[0].beta, system, jnp.asarray(NOISES["three"][:2]))
     ad_star = [np.asarray(system.algebra.ad(jnp.asarray(x))).T for x in (DRIFTS[drift], *NOISES["three"][:2])]
     G = ad_star[0] + 0.5 * sum(a @ a for a in ad_star[1:])
     integrator = STOCHASTIC[name]
-    assert integrator.needs(system).areas or integrator.needs(system).third
+    assert integrator.needs(system).integrals
     steps = [mean_step_with_integrals(system, integrator.fast(), dt) for dt in WEAK_DTS]
     local = [np.linalg.norm(P - exponential(dt * G)) for P, dt in zip(steps, WEAK_DTS, strict=True)]
     order = without_drift if drift == "no drift" else integrator.claims.weak

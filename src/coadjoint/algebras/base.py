@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .automorphisms import automorphism_error
 from .casimirs import cure, independent_casimirs, index, knows_all_casimirs, polynomial_casimirs
+from .constants import commuting_blocks
 from .exponentials import expm, flow, flow_doubledouble, phi1
 from .invariants import adjoint_errors, evaluate, higher_casimirs
 
@@ -105,6 +106,11 @@ class LieAlgebra(eqx.Module):
     def gradient(self, h: Callable[[State], Float[Array, ""]], mu: State) -> Element:
         """∂h/∂μ: the element of g with <δμ, ∂h/∂μ> = Dh(μ)δμ."""
         return jax.grad(h)(mu)
+
+    @property
+    def commuting_blocks(self) -> tuple[np.ndarray, ...]:
+        """A partition of the coordinates, as masks, into blocks whose basis elements commute."""
+        return commuting_blocks(self)
 
     # Casimirs, and keeping them.
 

@@ -22,3 +22,17 @@ def structure_constants(algebra: "LieAlgebra") -> np.ndarray:
         basis = np.eye(algebra.dim)
         table = jax.jit(jax.vmap(jax.vmap(bracket, (None, 0)), (0, None)))
         return np.array(table(basis, basis), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def commuting_blocks(algebra: "LieAlgebra") -> tuple[np.ndarray, ...]:
+    """A partition of the coordinates into blocks whose basis elements commute: each goes to the first block it fits."""
+    commute = ~np.any(structure_constants(algebra), axis=2)
+    blocks: list[list[int]] = []
+    for i in range(algebra.dim):
+        block = next((b for b in blocks if commute[i, b].all()), None)
+        if block is None:
+            blocks.append([i])
+        else:
+            block.append(i)
+    return tuple(np.isin(np.arange(algebra.dim), b).astype(float) for b in blocks)

@@ -108,6 +108,17 @@ class Product(LieAlgebra):
         """Factor by factor."""
         return self._elements(lambda f, a, m: f.dcay_star(a, m), sigma, mu)
 
+    @property
+    def commuting_blocks(self) -> tuple[np.ndarray, ...]:
+        """The first blocks of all factors together, the second ones, and so on: what a search would find."""
+        own = [kind.commuting_blocks for kind in self.kinds]
+        most = max(map(len, own))
+        empty = [[*b, *[np.zeros(kind.dim)] * (most - len(b))] for kind, b in zip(self.kinds, own, strict=True)]
+        return tuple(
+            np.concatenate([np.tile(b[k], count) for b, count in zip(empty, self.counts, strict=True)])
+            for k in range(most)
+        )
+
     def casimirs(self, mu: Vector) -> Float[Array, " k"]:
         """The Casimirs of the factors."""
         return flatten(self._each(lambda f, m: f.casimirs(m), mu))

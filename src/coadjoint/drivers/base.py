@@ -18,6 +18,7 @@ class Needs:
     areas: bool = False
     third: bool = False  # and the areas with it
     halvings: int = 0  # the path in each of 2^halvings equal parts of the step, along an axis of its own
+    signs: int = 0  # so many tosses of a coin, beside the path
 
     @property
     def integrals(self) -> bool:
@@ -37,6 +38,7 @@ class Increment(eqx.Module):
     - `Z`: ΔZ^i = ∫ S^i dt.
     - `areas`: A_ij = ½ ∫ (S^i dS^j − S^j dS^i).
     - `third`: level 3 of the log-signature, Σ ℓ_ijk e_i⊗e_j⊗e_k, an element of the free Lie algebra.
+    - `signs`: ±1 with equal chances, independent of the path and of each other.
     """
 
     S: Float[Array, "*steps M"]
@@ -44,6 +46,7 @@ class Increment(eqx.Module):
     Z: Float[Array, "*steps M"] | None = None
     areas: Float[Array, "*steps M M"] | None = None
     third: Float[Array, "*steps M M M"] | None = None
+    signs: Float[Array, "*steps K"] | None = None
 
 
 def truncation_bound(dt: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -56,6 +59,8 @@ def joined(a: Increment, b: Increment, h: Float[Array, ""] | float) -> Increment
 
         ΔS = x + y,   ΔZ = Z_x + Z_y + h x,   A = A_x + A_y + ½[x, y],
         ℓ = ℓ_x + ℓ_y + ½([x, A_y] + [A_x, y]) + (1/12)([x,[x, y]] + [y,[y, x]]),   [u, v] = u⊗v − v⊗u.
+
+    The coins are those of the first.
     """  # fmt: skip
     x, y = a.S, b.S
     Z = areas = third = None
@@ -67,7 +72,7 @@ def joined(a: Increment, b: Increment, h: Float[Array, ""] | float) -> Increment
         if a.third is not None and b.third is not None:
             third = commutator(x, 0.5 * b.areas + xy / 12.0) - commutator(y, 0.5 * a.areas + xy / 12.0)
             third = a.third + b.third + third
-    return Increment(x + y, a.bound, Z, areas, third)
+    return Increment(x + y, a.bound, Z, areas, third, a.signs)
 
 
 def commutator(u: Float[Array, "*n M"], v: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -17,7 +17,7 @@ AREA_ERROR = 0.25  # C: a Lévy area over a time h is sampled with an rms error 
 
 # The stream beside the increments (docs/random.md): level ℓ + 256 r for Fourier mode r, channels from these on.
 _MODES = 256
-_MEAN, _COSINE, _SINE, _MEAN_TAIL, _AREA_TAIL = (k << 24 for k in range(1, 6))
+_MEAN, _COSINE, _SINE, _MEAN_TAIL, _AREA_TAIL, _SIGN = (k << 24 for k in range(1, 7))
 
 
 class Brownian(Driver):
@@ -172,7 +172,16 @@ class BrownianWindow(Window):
             out = self._with_integrals(key, first, count)
         else:
             out = Increment(self._increments(key, first, count), bound)
-        return eqx.tree_at(lambda i: i.bound, out, jnp.broadcast_to(bound, out.S.shape[:-1]))
+        signs = self._signs(key, first + jnp.arange(count))
+        return Increment(out.S, jnp.broadcast_to(bound, out.S.shape[:-1]), out.Z, out.areas, out.third, signs)
+
+    def _signs(self, key: random.Key, n: Int[Array, " steps"]) -> Float[Array, "*steps K"] | None:
+        """The coins of steps n; with halvings, of each of their parts."""
+        if not self.needs.signs:
+            return None
+        parts = 2**self.needs.halvings
+        n = n[:, None] * parts + jnp.arange(parts) if self.needs.halvings else n
+        return random.signs(random.channel_keys(key, self.level, _SIGN + np.arange(self.needs.signs)), n)
 
     def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
         """Two increments, of the base grid or of sums over it."""
@@ -190,7 +199,8 @@ class BrownianWindow(Window):
 
         zero = jnp.zeros((2, self.n_noise))
         S = jnp.sqrt(self.h) * (body(0, zero) if self.m is None else jax.lax.fori_loop(0, m, body, zero))
-        return Increment(S, jnp.broadcast_to(truncation_bound(self.h * m), (2,)))
+        signs = self._signs(key, 2 * k + jnp.arange(2))
+        return Increment(S, jnp.broadcast_to(truncation_bound(self.h * m), (2,)), signs=signs)
 
     def _increments(self, key: random.Key, first: Int[Array, ""], count: int) -> Float[Array, "steps M"]:
         return self._summed(key, first, count) if self.level == 0 else self._bridged(key, first, count)

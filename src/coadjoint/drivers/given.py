@@ -86,6 +86,11 @@ class Increments(Driver):
             raise ValueError(
                 f"the method needs the Lévy areas of each step: give Increments(dS, areas=...), {brownian}."
             )
+        if needs.signs:
+            raise ValueError(
+                "the method tosses coins beside the path, which only Brownian(key) does: take that driver, or a method "
+                "that needs the path alone, such as TMK()."
+            )
         if needs.halvings:
             raise ValueError(
                 "the method halves steps, and given increments cannot be halved: let Brownian(key) sample."
@@ -152,7 +157,12 @@ class SampledPaths(Driver):
         r = self.rows
         areas = needs.areas or needs.third
         rows = Increment(
-            r.S, r.bound, r.Z if needs.Z else None, r.areas if areas else None, r.third if needs.third else None
+            r.S,
+            r.bound,
+            r.Z if needs.Z else None,
+            r.areas if areas else None,
+            r.third if needs.third else None,
+            r.signs[..., : needs.signs] if r.signs is not None and needs.signs else None,
         )
         return SampledWindow(rows)
 

@@ -27,12 +27,16 @@ from .tau import Cayley as Cayley
 from .tau import Exp as Exp
 from .tau import Tau as Tau
 from .tmk import TMK as TMK
+from .weak import TMKWeak as TMKWeak
+from .weak_splitting import BathSplitting as BathSplitting
+from .weak_splitting import NinomiyaVictoir as NinomiyaVictoir
 
 # Every method, by the name under which the table of claims shows it and the tests measure it.
 ALL: dict[str, Integrator] = {
     "TMK": TMK(),
     "TMKLevy": TMKLevy(),
     "TMK15": TMK15(),
+    "TMKWeak": TMKWeak(),
     "HeunMK": HeunMK(),
     "EulerMaruyamaMK": EulerMaruyamaMK(),
     **{f'RKMK("{name}")': RKMK(name) for name in TABLEAUX},
@@ -42,6 +46,8 @@ ALL: dict[str, Integrator] = {
     'DiscreteGradient("average")': DiscreteGradient("average"),
     "LieTrotter": LieTrotter(),
     "Strang": Strang(),
+    "NinomiyaVictoir": NinomiyaVictoir(),
+    "BathSplitting": BathSplitting(),
     "CommutatorFree(3)": CommutatorFree(3),
     "CommutatorFree(4)": CommutatorFree(4),
     "ImplicitMidpoint": ImplicitMidpoint(),

@@ -1,5 +1,6 @@
 """Adaptive steps: dyadic parts of each step, chosen by an embedded estimate of the error."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -76,7 +77,7 @@ class Adaptive(Integrator):
     def needs(self, system: System) -> Needs:
         """What the method inside needs, of every part."""
         inner = self.integrator.needs(system)
-        return Needs(inner.Z, inner.areas, inner.third, self.halvings)
+        return replace(inner, halvings=self.halvings)
 
     def fast(self) -> Integrator:
         """The method itself: what it accepts must not depend on whether its steps have fallbacks."""

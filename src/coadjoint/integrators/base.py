@@ -22,7 +22,7 @@ _EXP = Exp()
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step costs: group actions and gradients of h, and how many more for each iteration or part of h.
+    """What a step costs: group actions and gradients of h, and how many more for each iteration, part of h or noise.
 
     An action is a flow, or the dual of the differential of τ, which is as dear. A gradient is ∂h, or a derivative of
     it in one direction, for one noise or for all of them at once.
@@ -30,7 +30,7 @@ class Cost:
 
     flows: int = 0
     gradients: int = 0
-    each: str = ""  # "", "iteration" or "part"
+    each: str = ""  # "", "iteration", "part" or "noise"
     flows_each: int = 0
     gradients_each: int = 0
 
@@ -44,6 +44,7 @@ class Claims:
     strong: float  # strong order with any SALT noises
     casimirs: bool  # keeps every Casimir to round-off
     weak: float = 0.0  # weak order with any SALT noises
+    weak_commuting: float = 0.0  # with one SALT noise, or commuting ones, where it is higher
     cost: Cost = Cost()
     energy: str = ""  # the Hamiltonians whose energy it keeps without noise: "", "quadratic", "polynomial" or "any"
     symplectic: bool = False  # a Poisson map, symplectic on the coadjoint orbits

@@ -1,7 +1,6 @@
 """The parts into which a splitting method takes a system: gradients that do not change along their own motion."""
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import equinox as eqx
 import jax
@@ -9,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algebras.base import Element, LieAlgebra, State
-from ..algebras.constants import structure_constants
+from ..algebras.base import Element, State
 from ..numerics import checks
 from ..systems import System
 
@@ -28,7 +26,7 @@ def energy_parts(system: System) -> list[Part]:
     def restricted(block: Array) -> Part:
         return lambda mu: algebra.element(block * algebra.coordinates(system.energy_gradient(mu)))
 
-    return [restricted(jnp.asarray(block)) for block in commuting_blocks(algebra)]
+    return [restricted(jnp.asarray(block)) for block in algebra.commuting_blocks]
 
 
 def noise_parts(system: System, S: Float[Array, " M"]) -> list[Part]:
@@ -40,25 +38,12 @@ def noise_parts(system: System, S: Float[Array, " M"]) -> list[Part]:
     return [lambda mu, e=e: system.noise(mu, e * S) for e in jnp.eye(system.n_noise)]
 
 
-@lru_cache(maxsize=64)
-def commuting_blocks(algebra: LieAlgebra) -> tuple[np.ndarray, ...]:
-    """A partition of the coordinates into blocks whose basis elements commute: each goes to the first block it fits."""
-    commute = ~np.any(structure_constants(algebra), axis=2)
-    blocks: list[list[int]] = []
-    for i in range(algebra.dim):
-        block = next((b for b in blocks if commute[i, b].all()), None)
-        if block is None:
-            blocks.append([i])
-        else:
-            block.append(i)
-    return tuple(np.isin(np.arange(algebra.dim), b).astype(float) for b in blocks)
-
-
 def check_parts(name: str, system: System) -> None:
     """Raise unless every part is exactly solvable, which is tried at a random state."""
     if system.forces:
         raise ValueError(
-            f"{name} takes the exact flows of parts of h, and a forcing is no part of it: TMK() takes any forcing."
+            f"{name} takes the exact flows of parts of h, and a forcing is no part of it: TMK() takes any forcing, "
+            "and so does the splitting NinomiyaVictoir()."
         )
     needs = (
         "give its parts, System(algebra, [h_1, h_2, …]), each of them a function φ(<μ, a>), or of several <μ, a_j> "
@@ -71,15 +56,26 @@ def check_parts(name: str, system: System) -> None:
     between, along = (np.asarray(x) for x in _defects(system))
     bad = np.flatnonzero(~(between <= 1e-9))
     if len(bad):
-        block = np.flatnonzero(commuting_blocks(system.algebra)[bad[0]]).tolist()
+        block = np.flatnonzero(system.algebra.commuting_blocks[bad[0]]).tolist()
         raise ValueError(
             f"{name} needs a Hamiltonian that is a sum of exactly solvable parts, but this one has terms that couple "
             f"the coordinates {block} to others: {needs}"
         )
+    _check_along(name, along, [f"hamiltonian[{k}]" for k in range(len(energy_parts(system)))])
+
+
+def check_noises(name: str, system: System) -> None:
+    """Raise unless every noise is exactly solvable, which is tried at a random state."""
+    if not system.additive and not checks.is_traced(system):
+        _check_along(name, np.asarray(_changes(system, False)), [])
+
+
+def _check_along(name: str, along: np.ndarray, parts: list[str]) -> None:
+    """Raise if a gradient changes along its own motion; the noises come after the parts of h."""
     bad = np.flatnonzero(~(along <= 1e-9))
     if len(bad):
-        k, n = int(bad[0]), len(energy_parts(system))
-        which = f"hamiltonian[{k}]" if k < n else f"noise {k - n + 1}"
+        k, n = int(bad[0]), len(parts)
+        which = parts[k] if k < n else f"noise {k - n + 1}"
         raise ValueError(
             f"{name} needs parts that are exactly solvable, but the gradient of {which} changes along its own motion, "
             f"by {along[k]:.3g} at a random state: a part must be a function φ(<μ, a>), or of several <μ, a_j> with "
@@ -91,19 +87,33 @@ def check_parts(name: str, system: System) -> None:
 def _defects(system: System) -> tuple[Float[Array, " K"], Float[Array, " P"]]:
     """How the gradient of each block depends on other blocks, and that of each part changes along itself; scaled."""
     algebra = system.algebra
-    rng = np.random.default_rng(0)
-    x, y = (jnp.asarray(rng.standard_normal(algebra.dim)) for _ in range(2))
-    mu = algebra.element(x)
-
-    def size(a: Array) -> Array:
-        return jnp.max(jnp.abs(a))
-
-    between, along = [], []
-    for block in () if system.parts else map(jnp.asarray, commuting_blocks(algebra)):
+    mu, y = _random_states(system)
+    between = []
+    for block in () if system.parts else map(jnp.asarray, algebra.commuting_blocks):
         value, change = jax.jvp(system.energy_gradient, (mu,), (algebra.element((1.0 - block) * y),))
-        between.append(size(block * algebra.coordinates(change)) / (1.0 + size(value)))
+        between.append(_size(block * algebra.coordinates(change)) / (1.0 + _size(value)))
+    return jnp.asarray(between), _changes(system, True)
+
+
+@eqx.filter_jit
+def _changes(system: System, energy: bool) -> Float[Array, " P"]:
+    """How the gradient of each part of h, if asked for, and of each noise that is not SALT changes along itself."""
+    algebra = system.algebra
+    mu, _ = _random_states(system)
+    along = []
     noises = [] if system.additive else noise_parts(system, jnp.ones(system.n_noise))
-    for gradient in energy_parts(system) + noises:
+    for gradient in (energy_parts(system) if energy else []) + noises:
         value, change = jax.jvp(gradient, (mu,), (algebra.ad_star(gradient(mu), mu),))
-        along.append(size(change) / (1.0 + size(value)))
-    return jnp.asarray(between), jnp.asarray(along)
+        along.append(_size(change) / (1.0 + _size(value)))
+    return jnp.asarray(along)
+
+
+def _random_states(system: System) -> tuple[State, Array]:
+    """A state, and the coordinates of another."""
+    rng = np.random.default_rng(0)
+    x, y = (jnp.asarray(rng.standard_normal(system.algebra.dim)) for _ in range(2))
+    return system.algebra.element(x), y
+
+
+def _size(a: Array) -> Array:
+    return jnp.max(jnp.abs(a))

@@ -32,7 +32,7 @@ class Row:
     integrator: Integrator
     order: int  # without noise
     strong: float | None  # with the noise of the system, if it has any
-    weak: float | None  # with any SALT noise, if the system has noise
+    weak: float | None  # the same
     keeps: tuple[str, ...]  # the energy and time symmetry without noise
     path: str  # what it asks of the path beside its increments
     actions: int  # a step; of an implicit one with a typical number of iterations
@@ -122,7 +122,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
         if goal == "long time":
             kept = [what not in r.keeps for what in ("Poisson structure", "energy", "time symmetry")]
             return many and r.path in _PAIRS, *kept, -r.order, cost
-        return many and r.path != "", -(r.strong or 0), -r.order, -len(r.keeps), cost
+        return many and r.path not in ("", "coins"), -(r.strong or 0), -r.order, -len(r.keeps), cost
 
     aim = "a long time" if goal == "long time" else goal
     return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}:", refused)
@@ -135,23 +135,26 @@ def _equals(a: Row, b: Row, before: bool) -> bool:
 
 def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
     c, needs = integrator.claims, integrator.needs(system)
-    strong = None
+    strong = weak = None
     if system.n_noise:
-        strong = c.strong_commuting if system.commuting or system.n_noise == 1 else c.strong
+        commute = system.commuting or system.n_noise == 1
+        strong = c.strong_commuting if commute else c.strong
+        weak = max(c.weak, c.weak_commuting) if commute else c.weak
     kept = {
         "Casimirs": c.casimirs,
         "energy": c.energy in _KEEPS[energy] and not system.forces,
         "Poisson structure": c.symplectic and not system.forces,
         "time symmetry": c.symmetric,
     }
-    path = "log-signature" if needs.third else "areas" if needs.areas else "ΔZ" if needs.Z else ""
+    asked = {"log-signature": needs.third, "areas": needs.areas, "ΔZ": needs.Z, "coins": needs.signs}
+    path = next((what for what, yes in asked.items() if yes), "")
     times = _times(c, system)
     return Row(
         name,
         integrator,
         c.order,
         strong,
-        c.weak if system.n_noise else None,
+        weak,
         tuple(k for k, yes in kept.items() if yes),
         path,
         c.cost.flows + times * c.cost.flows_each,
@@ -160,9 +163,11 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
 
 
 def _times(c: Claims, system: System) -> int:
-    """How many iterations or parts a step has."""
+    """How many iterations, parts or noises a step has."""
     if c.cost.each == "part":
         return len(energy_parts(system)) + len(noise_parts(system, jnp.ones(system.n_noise)))
+    if c.cost.each == "noise":
+        return sum(len(n.groups) for n in system.noises)
     chord, fixed_point = _ITERATIONS
     return 0 if not c.cost.each else chord if system.algebra.dim <= DENSE else fixed_point
 

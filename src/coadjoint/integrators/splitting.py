@@ -82,6 +82,7 @@ class Strang(_Splitting):
         strong_commuting=1.0,
         strong=0.5,
         weak=1.0,
+        weak_commuting=2.0,
         casimirs=True,
         cost=Cost(-1, -1, "part", 2, 2),
         symplectic=True,

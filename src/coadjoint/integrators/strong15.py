@@ -96,6 +96,14 @@ def time_terms(
 ) -> Element:
     """s (D²h a_z − [∂h, z]) + dt² Σ_i e_i."""
     algebra, s = system.algebra, system.sign
+    z = system.noise(mu, Z - 0.5 * dt * W)
+    dh, d2h = jax.jvp(system.drift, (mu,), (algebra.ad_star(z, mu),))
+    return s * (d2h - algebra.bracket(dh, z)) + drift_terms(system, mu, dt)
+
+
+def drift_terms(system: System, mu: State, dt: Float[Array, ""]) -> Element:
+    """dt² Σ_i e_i."""
+    algebra = system.algebra
 
     def e(unit: Float[Array, " M"]) -> Element:
         beta = system.noise(mu, unit)
@@ -104,9 +112,7 @@ def time_terms(
         double = algebra.bracket(beta, algebra.bracket(beta, dh))
         return 0.25 * algebra.bracket(beta, d2h) + double / 12.0 + 0.125 * d3h
 
-    z = system.noise(mu, Z - 0.5 * dt * W)
-    dh, d2h = jax.jvp(system.drift, (mu,), (algebra.ad_star(z, mu),))
-    return s * (d2h - algebra.bracket(dh, z)) + dt**2 * jnp.sum(jax.vmap(e)(jnp.eye(len(W))), axis=0)
+    return dt**2 * jnp.sum(jax.vmap(e)(jnp.eye(system.n_noise)), axis=0)
 
 
 def third_term(system: System, mu: State, third: Float[Array, "M M M"]) -> Element:

@@ -27,7 +27,7 @@ def claims_table(integrators: Mapping[str, Integrator]) -> str:
 
 
 def cost_words(once: int, more: int, each: str) -> str:
-    """A number a step, and more for each iteration or part: 1 + 2/iteration, 2/part − 1."""
+    """A number a step, and more for each iteration, part or noise: 1 + 2/iteration, 2/part − 1."""
     if not more:
         return str(once)
     return f"{once} + {more}/{each}" if once > 0 else f"{more}/{each}" + (f" − {-once}" if once else "")
@@ -45,7 +45,7 @@ def _row(name: str, c: Claims) -> tuple[str, ...]:
         str(c.order),
         order(c.strong_commuting),
         order(c.strong),
-        order(c.weak),
+        order(c.weak) + (f", {c.weak_commuting:g} if they commute" if c.weak_commuting > c.weak else ""),
         yes(c.casimirs),
         {"": "–", "quadratic": "if h is quadratic", "polynomial": "if h is polynomial", "any": "yes"}[c.energy],
         yes(c.symplectic),

@@ -1,5 +1,6 @@
 """The Landau–Lifshitz spin chain on a ring, on so(3)* for each spin."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -71,6 +72,11 @@ class _LocalFields(Noise):
     def apply(self, mu: Array, dS: Float[Array, " M"], params: PyTree = None) -> Array:
         """−α dW_i on spin i."""
         return -(params["alpha"] * dS.reshape(-1, 3)).reshape(-1)
+
+    @property
+    def groups(self) -> Sequence[np.ndarray]:
+        """By components: different spins commute."""
+        return [np.tile(e, self.size // 3) for e in np.eye(3)]
 
 
 def _random_spins(n: int, key: Any) -> Array:

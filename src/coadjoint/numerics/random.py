@@ -122,6 +122,12 @@ def channel_keys(member: Key, level: Int[Array, ""] | int, channels: np.ndarray)
     return threefry(member, jnp.asarray(level).astype(jnp.uint32), jnp.asarray(channels, jnp.uint32))
 
 
+def signs(key: Key, n: Int[Array, "*at"]) -> Float[Array, "*at channels"]:
+    """±1 from the last bit of each number n of each channel."""
+    bits = threefry(key, *words(n[..., None]))
+    return 1.0 - 2.0 * (bits.b.astype(jnp.int64) & 1).astype(jnp.float64)
+
+
 class Numbers(NamedTuple):
     """Which numbers n of the stream are wanted; `paired`: read row by row, n is pairs (even, even + 1), half the work.
 

@@ -61,7 +61,12 @@ def convergence(
     needs = [integrator.needs(system) for _, integrator, _ in runs]
     if any(n.halvings for n in needs):
         raise ValueError("an adaptive method has no order in dt: measure the method inside it.")
-    asked = Needs(any(n.Z for n in needs), any(n.areas for n in needs), any(n.third for n in needs))
+    asked = Needs(
+        any(n.Z for n in needs),
+        any(n.areas for n in needs),
+        any(n.third for n in needs),
+        signs=max(n.signs for n in needs),
+    )
     counts = {dt: _steps(t0, t1, dt, fine) for _, _, dt in runs}
     size = _batch(system.n_noise, counts[fine], paths, asked)
     results = []
@@ -249,7 +254,7 @@ def _steps(t0: float, t1: float, dt: float, fine: float) -> int:
 def _batch(n_noise: int, steps: int, paths: int, needs: Needs) -> int:
     """How many paths are sampled at a time: a power of two, and not more than are asked for."""
     M = n_noise
-    numbers = M + needs.Z * M + (needs.areas or needs.third) * M**2 + needs.third * M**3
+    numbers = M + needs.Z * M + (needs.areas or needs.third) * M**2 + needs.third * M**3 + needs.signs
     most = max(1, _BATCH_BYTES // max(8 * steps * numbers, 1))
     return min(paths, 1 << (most.bit_length() - 1))
 

@@ -1,0 +1,92 @@
+"""TMK of weak order 2, by one group action a step."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..algebras.base import Element, State
+from ..drivers import Increment, Needs
+from ..numerics.rootfind import Info
+from ..systems import System
+from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached
+from .levy import area_term, mean_third_term
+from .strong15 import drift_terms
+from .tmk import trapezoidal
+
+
+class TMKWeak(OrbitMethod):
+    """The trapezoidal Munthe-Kaas method of weak order 2, for SALT noise: increments, and a coin for each pair.
+
+        σ = g(m) dt + w + s Σ_{i<j} A_ij [β_i, β_j] + (dt/12) Σ_i [β_i,[β_i, w]] + dt² Σ_i e_i,   w = Σ_i β_i ΔW^i,
+        e_i = ¼ [β_i, Dg a_i] + (1/12) [β_i,[β_i, g]] + ⅛ D²g(a_i, a_i),   a_i = ad*_{β_i} μ_n,
+        m = ½ (μ_n + flow(sσ, μ_n)),   μ_{n+1} = flow(sσ, μ_n),
+
+    g being ∂h with the forcing added, and all of its derivatives at μ_n. The areas are A_ij = ± dt/2 with equal
+    chances, which have the moments of Lévy's that count, so that nothing but increments is sampled of the path. Noises
+    known to commute need no coins. On single paths it is of the orders of TMK: the coins are not the path's own areas.
+
+    The terms are those of `TMK15`, in the mean. For many noises, as in lattices of spins, the sums over i cost too
+    much: `NinomiyaVictoir` has none.
+    """  # fmt: skip
+
+    claims: ClassVar[Claims] = Claims(
+        order=2,
+        strong_commuting=1.0,
+        strong=0.5,
+        weak=2.0,
+        casimirs=True,
+        cost=Cost(0, 1, "iteration", 1, 1),
+        energy="quadratic",
+        symmetric=True,
+    )
+
+    solve: ImplicitSolve
+    drift_free: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        tol: float = 1e-14,
+        solver: str = "auto",
+        max_steps: int = 30,
+        fallbacks: bool = True,
+        drift_free: bool = True,
+    ):
+        self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
+        self.drift_free = drift_free
+
+    def check(self, system: System) -> None:
+        """SALT noise only."""
+        if not system.additive:
+            raise ValueError(
+                "TMKWeak is made for SALT noise, salt(beta), but the system has a noise that is not: NinomiyaVictoir() "
+                "takes noises φ(<μ, a>), TMK() any noise."
+            )
+
+    def needs(self, system: System) -> Needs:
+        """A coin for each pair of noises, unless all areas would be multiplied by zero."""
+        M = system.n_noise
+        return Needs(signs=0 if system.commuting else M * (M - 1) // 2)
+
+    def sigma(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
+    ) -> tuple[Element, Info, Reached]:
+        """The root of TMK's equation with the terms of weak order 2 added."""
+        if not system.n_noise:
+            return trapezoidal(self.solve, system, mu, dt, dS.S)
+        extra = drift_terms(system, mu, dt)
+        if dS.signs is not None:
+            areas = 0.5 * dt * _antisymmetric(system.n_noise, dS.signs)
+            extra = extra + area_term(system, mu, areas) + mean_third_term(system, mu, dt, dS.S)
+        return trapezoidal(self.solve, system, mu, dt, dS.S, extra)
+
+
+def _antisymmetric(M: int, above: Float[Array, " K"]) -> Float[Array, "M M"]:
+    """The antisymmetric matrix with the given entries above the diagonal, row by row."""
+    rows, columns = np.triu_indices(M, 1)
+    number = np.zeros((M, M), int)
+    number[rows, columns] = number[columns, rows] = np.arange(len(rows))
+    sign = np.triu(np.ones((M, M)), 1) - np.tril(np.ones((M, M)), -1)
+    return jnp.asarray(sign) * above[number]

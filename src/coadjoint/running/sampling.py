@@ -1,0 +1,188 @@
+"""`sample`: means of the Gibbs measure on an orbit, with errors that account for correlation."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..baths import heat_bath
+from ..integrators.base import Integrator
+from ..integrators.weak_splitting import NinomiyaVictoir
+from ..numerics import checks, random
+from ..numerics.text import as_html
+from ..states import check_state
+from ..systems import System
+from .ensembles import ensemble
+from .results import Stats
+
+_WELL_MIXED = 1.01  # R-hat up to which chains are taken to have forgotten their starts (Vehtari et al. 2021)
+
+
+def sample(
+    system: System,
+    mu0: Any,
+    *,
+    temperature: float,
+    t1: float,
+    dt: float,
+    key: Any,
+    friction: float = 1.0,
+    fields: Any = None,
+    members: int = 64,
+    burn_in: float | None = None,
+    save_every: int = 1,
+    observables: Mapping[str, Callable[[Any], Any]] | None = None,
+    integrator: Integrator = NinomiyaVictoir(),
+    backend: str = "auto",
+) -> "Sample":
+    """Means of exp(−h/T) on the orbit of mu0, by an ensemble in a heat bath:
+
+        print(cj.sample(system, mu0, temperature=0.1, t1=200.0, dt=0.1, key=0, observables={"Π₃": lambda m: m[2]}))
+
+    - `mu0` chooses the orbit: member k starts at flow(ξ_k, mu0), ξ_k a normal element of the algebra, so that the
+      members can tell whether they have forgotten where they came from.
+    - `temperature`, `friction`, `fields`: as in `heat_bath`. The friction has no influence on the means, but on how
+      fast the past is forgotten.
+    - `burn_in`: the time that is left out at the start; by default a fifth of `t1`.
+    - `observables`: functions of the state, beside the energy; each gives a real number.
+    - The error of a step of length `dt` is not among the standard errors: the default method is of weak order 2, and
+      half of the step tells.
+    """  # fmt: skip
+    bath = heat_bath(system, temperature=temperature, friction=friction, fields=fields)
+    members = checks.count("members", members, least=4)
+    t1, dt = checks.positive("t1", t1), checks.positive("dt", dt)
+    burn_in = 0.2 * t1 if burn_in is None else float(burn_in)
+    if not 0 <= burn_in < t1:
+        raise ValueError(f"burn_in must be at least 0 and below t1 = {t1:g}, not {burn_in:g}.")
+    functions = dict(observables or {})
+    if "energy" in functions:
+        raise ValueError("observables must not have 'energy', which is there by itself.")
+    state = jax.ShapeDtypeStruct(bath.algebra.shape, bath.algebra.dtype)
+    for name, f in functions.items():
+        out = jax.eval_shape(f, state)
+        if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
+            raise ValueError(f"observables[{name!r}] must give one real number, not {out}.")
+    first = int(np.ceil(burn_in / (dt * save_every) - 1e-9))
+    saved = int(t1 / (dt * save_every) + 1e-9) + 1
+    if saved - first < 8:
+        raise ValueError(f"after burn_in = {burn_in:g} there must be 8 saved times at least, not {saved - first}.")
+    starts = _starts(bath, check_state(bath.algebra, "mu0", mu0), members, key)
+    ens = ensemble(
+        bath, starts, members=members, t1=t1, dt=dt, key=key, integrator=integrator, save_every=save_every,
+        save=lambda mu: {"energy": bath.energy(mu), **{name: f(mu) for name, f in functions.items()}}, backend=backend,
+    )  # fmt: skip
+    values = {name: np.asarray(x)[:, first:] for name, x in ens.saved.items()}
+    return Sample(values, float(temperature), dt * save_every, burn_in, ens.stats)
+
+
+def _starts(system: System, mu0: Array, members: int, key: Any) -> Array:
+    """Where the members start, on the orbit of mu0."""
+    algebra, key = system.algebra, random.as_key(key)
+
+    def start(member: Array) -> Array:
+        own = random.member_key(key, random.INITIAL, member)
+        return algebra.flow(algebra.element(random.normals(own, 0, algebra.dim, 0, 2)[0]), mu0)
+
+    return jax.jit(jax.vmap(start))(jnp.arange(members))
+
+
+@dataclass(frozen=True, repr=False)
+class Sample:
+    """What `sample` found: `values[name]`, (members, saved times), of the energy and of each observable.
+
+    By name: `mean`, `standard_error`, `autocorrelation_time` (integrated, in units of t), `effective_size` (how many
+    independent states would tell as much) and `rhat` (the spread of half-chains over that within them: 1 if all
+    agree).
+    """
+
+    values: dict[str, np.ndarray]
+    temperature: float
+    spacing: float  # of saved times
+    burn_in: float
+    stats: Stats
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """Over members and times."""
+        return {name: float(x.mean()) for name, x in self.values.items()}
+
+    @property
+    def standard_error(self) -> dict[str, float]:
+        """Of the means, with correlation in time."""
+        sizes = self.effective_size
+        return {name: float(x.std() / np.sqrt(sizes[name])) for name, x in self.values.items()}
+
+    @property
+    def autocorrelation_time(self) -> dict[str, float]:
+        """1 + 2 Σ ρ_k, times the spacing."""
+        return {name: self.spacing * correlation(x) for name, x in self.values.items()}
+
+    @property
+    def effective_size(self) -> dict[str, float]:
+        """The number of values over 1 + 2 Σ ρ_k."""
+        return {name: x.size / correlation(x) for name, x in self.values.items()}
+
+    @property
+    def rhat(self) -> dict[str, float]:
+        """Of half-chains."""
+        return {name: split_rhat(x) for name, x in self.values.items()}
+
+    @property
+    def words(self) -> list[str]:
+        """What to mind."""
+        bad = [name for name, r in self.rhat.items() if not r <= _WELL_MIXED]
+        out = []
+        if bad:
+            out.append(f"not mixed: R-hat of {', '.join(bad)} is above {_WELL_MIXED:g}; take a longer t1.")
+        slow = max(self.autocorrelation_time.values())
+        if self.burn_in < 5 * slow:
+            out.append(f"burn_in = {self.burn_in:g} is short beside the autocorrelation time {slow:.3g}.")
+        return out
+
+    def __repr__(self) -> str:
+        """A table."""
+        head = ("", "mean", "standard error", "autocorrelation time", "effective size", "R-hat")
+        columns = (self.mean, self.standard_error, self.autocorrelation_time, self.effective_size, self.rhat)
+        formats = ("{:.6g}", "{:.2g}", "{:.3g}", "{:.0f}", "{:.4f}")
+        rows = [[name, *(f.format(c[name]) for f, c in zip(formats, columns, strict=True))] for name in self.values]
+        cells = zip(*([x.ljust(max(map(len, c))) for x in c] for c in zip(head, *rows, strict=True)), strict=True)
+        members, times = next(iter(self.values.values())).shape
+        first = f"T = {self.temperature:g}: {members} members, {times} times each after t = {self.burn_in:g}"
+        return "\n".join([first, *("  ".join(line).rstrip() for line in cells), *self.words])
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def correlation(x: Float[np.ndarray, "members times"]) -> float:
+    """1 + 2 Σ ρ_k over members, ρ_k = 1 − (W − mean autocovariance)/V⁺, to the first pair below 0 (Geyer).
+
+    Members whose means differ count as correlated, as they should (Gelman et al., Bayesian Data Analysis, 11.5).
+    """
+    m, n = x.shape
+    away = x - x.mean(axis=1, keepdims=True)
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(away, size, axis=1)) ** 2
+    covariance = np.fft.irfft(spectrum.mean(axis=0), size)[:n] / n
+    within = covariance[0] * n / (n - 1)
+    total = covariance[0] + np.var(x.mean(axis=1), ddof=1)
+    if total <= 0:
+        return 1.0
+    rho = 1.0 - (within - covariance * n / (n - 1)) / total
+    pairs = rho[: n - n % 2].reshape(-1, 2).sum(axis=1)
+    below = np.flatnonzero(pairs <= 0)
+    pairs = np.minimum.accumulate(pairs[: below[0] if len(below) else None])
+    return max(float(2.0 * pairs.sum() - 1.0), 1.0 / np.log10(max(m * n, 10)))
+
+
+def split_rhat(x: Float[np.ndarray, "members times"]) -> float:
+    """√(V⁺/W) of the halves of all chains (Vehtari, Gelman, Simpson, Carpenter and Bürkner 2021)."""
+    n = x.shape[1] // 2
+    halves = np.concatenate([x[:, :n], x[:, -n:]])
+    within = halves.var(axis=1, ddof=1).mean()
+    between = halves.mean(axis=1).var(ddof=1)
+    return float(np.sqrt((n - 1) / n + between / within)) if within > 0 else 1.0 if between == 0 else float("inf")

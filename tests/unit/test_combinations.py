@@ -204,14 +204,8 @@ def same(a, b, tol=0.0):
         np.testing.assert_allclose(x, y, rtol=0, atol=tol)
 
 
-LONG = (
-    "gauss4",
-    "LieMidpoint",
-    "Strang",
-    "CommutatorFree",
-    "NinomiyaVictoir",
-    "BathSplitting",
-)  # with these algebras, too many operations
+# With these algebras, too many operations:
+LONG = ("gauss4", "LieMidpoint", "Strang", "CommutatorFree", "NinomiyaVictoir", "BathSplitting")
 
 
 def is_native(case):

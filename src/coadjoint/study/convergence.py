@@ -61,12 +61,8 @@ def convergence(
     needs = [integrator.needs(system) for _, integrator, _ in runs]
     if any(n.halvings for n in needs):
         raise ValueError("an adaptive method has no order in dt: measure the method inside it.")
-    asked = Needs(
-        any(n.Z for n in needs),
-        any(n.areas for n in needs),
-        any(n.third for n in needs),
-        signs=max(n.signs for n in needs),
-    )
+    Z, areas, third = (any(getattr(n, what) for n in needs) for what in ("Z", "areas", "third"))
+    asked = Needs(Z, areas, third, signs=max(n.signs for n in needs))
     counts = {dt: _steps(t0, t1, dt, fine) for _, _, dt in runs}
     size = _batch(system.n_noise, counts[fine], paths, asked)
     results = []

@@ -218,6 +218,11 @@ class LieAlgebra(eqx.Module):
         """dcay*_σ μ, the dual of dcay_σ."""
         return self.element(_dcay_matrix(self, sigma).T @ self.coordinates(mu))
 
+    @property
+    def by_conjugation(self) -> bool:
+        """Whether states are skew-Hermitian matrices with flow(σ, W) = e^{−σ} W e^σ and cayley_flow alike."""
+        return False
+
     # The group, as matrices; by default its adjoint representation.
 
     def group_exp(self, sigma: Element) -> Array:

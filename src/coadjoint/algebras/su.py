@@ -1,7 +1,5 @@
 """su(n): traceless skew-Hermitian matrices, without ever forming an operator on them."""
 
-from functools import lru_cache
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,6 +14,7 @@ from .base import LieAlgebra
 Matrix = Complex[Array, "n n"]
 
 _LARGEST_POWER = 5  # of the traces that are given as Casimirs
+_SMALL = 8  # n up to which the basis of diagonal matrices is written out
 _LARGEST_DENSE = 64  # dimension up to which dexp and dexpinv form the matrix of ad
 
 
@@ -56,15 +55,17 @@ class SU(LieAlgebra):
     def coordinates(self, x: Matrix) -> Float[Array, " dim"]:
         """√2 times the real and imaginary parts above the diagonal, then the diagonal in an orthonormal basis."""
         upper = np.sqrt(2.0) * x.reshape(-1)[_above_diagonal(self.n)]
-        return jnp.concatenate([upper.real, upper.imag, _traceless_basis(self.n) @ jnp.diagonal(x).imag])
+        return jnp.concatenate([upper.real, upper.imag, _traceless(jnp.diagonal(x).imag)])
 
     def element(self, c: Float[Array, " dim"]) -> Matrix:
         """The matrix with the given coordinates."""
-        m = self.n * (self.n - 1) // 2
-        upper = jax.lax.complex(c[:m], c[m : 2 * m]) / np.sqrt(2.0)
-        a = jnp.zeros(self.n**2, self.dtype).at[_above_diagonal(self.n)].set(upper, unique_indices=True)
-        a = a.reshape(self.shape)
-        return a - dagger(a) + jnp.diag(1j * (c[2 * m :] @ _traceless_basis(self.n)))
+        n, m = self.n, self.n * (self.n - 1) // 2
+        i, j = (jax.lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
+        low, high = jnp.minimum(i, j), jnp.maximum(i, j)
+        at = jnp.where(i == j, 0, low * (2 * n - low - 1) // 2 + high - low - 1)  # a gather: complex scatters are slow
+        upper = (jax.lax.complex(c[:m], c[m : 2 * m]) / np.sqrt(2.0))[at]
+        real = jnp.where(i == j, 0.0, jnp.where(i < j, upper.real, -upper.real))
+        return jax.lax.complex(real, jnp.where(i == j, _diagonal(c[2 * m :])[:, None], upper.imag))
 
     def state_error(self, mu: np.ndarray) -> str | None:
         """Whether the matrix is skew-Hermitian and traceless."""
@@ -165,6 +166,11 @@ class SU(LieAlgebra):
     def transport(self, sigma: Matrix, mu: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
         """U ← e^{−σ} U with one Newton–Schulz step towards the unitary group, then W = U W₀ Uᴴ: nothing accumulates."""
         return _moved(dagger(exp_skew(sigma)), anchor)
+
+    @property
+    def by_conjugation(self) -> bool:
+        """Yes: steps are products of matrices."""
+        return True
 
     # The Cayley transform cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) lies in U(n): its phase, which acts on nothing, is left out.
 
@@ -288,15 +294,34 @@ def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:
     return jnp.exp(0.5j * x) * jnp.sinc(x / (2 * np.pi))
 
 
-@lru_cache(maxsize=32)
-def _above_diagonal(n: int) -> np.ndarray:
-    """Where the entries above the diagonal lie, row by row, in the flattened matrix."""
-    rows, columns = np.triu_indices(n, 1)
-    return rows * n + columns
+def _above_diagonal(n: int) -> Array:
+    """Where the entries above the diagonal lie, row by row, in the flattened matrix: counted, not kept in a table."""
+    k = jax.lax.iota(jnp.int64, n * (n - 1) // 2)
+    first = lambda row: row * (2 * n - row - 1) // 2  # the number of entries before a row
+    row = jnp.floor((2 * n - 1 - jnp.sqrt((2.0 * n - 1) ** 2 - 8.0 * k)) / 2).astype(jnp.int64)
+    row = row - (first(row) > k) + (first(row + 1) <= k)  # the root may be off by a rounding
+    return row * n + k - first(row) + row + 1
 
 
-@lru_cache(maxsize=32)
-def _traceless_basis(n: int) -> np.ndarray:
-    """Rows: an orthonormal basis of the vectors with sum zero (Helmert)."""
+def _traceless(x: Float[Array, " n"]) -> Float[Array, " n-1"]:
+    """Coordinates of a vector without its mean, in Helmert's orthonormal basis (1, …, 1, −k, 0, …)/√(k(k + 1))."""
+    if len(x) <= _SMALL:
+        return _basis(len(x)) @ x
+    k = jnp.arange(1.0, len(x))
+    return (jnp.cumsum(x)[:-1] - k * x[1:]) / jnp.sqrt(k * (k + 1.0))
+
+
+def _diagonal(c: Float[Array, " n-1"]) -> Float[Array, " n"]:
+    """The vector with these coordinates."""
+    if len(c) < _SMALL:
+        return c @ _basis(len(c) + 1)
+    k = jnp.arange(1.0, len(c) + 1)
+    c = c / jnp.sqrt(k * (k + 1.0))
+    sums = jnp.concatenate([jnp.cumsum(c[::-1])[::-1], jnp.zeros(1)])
+    return sums - jnp.concatenate([jnp.zeros(1), k * c])
+
+
+def _basis(n: int) -> np.ndarray:
+    """Rows: the basis itself, for small n, where stores of before hold what a product with it gives."""
     rows = [[1.0] * k + [-float(k)] + [0.0] * (n - k - 1) for k in range(1, n)]
     return np.array([np.array(r) / np.linalg.norm(r) for r in rows])

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import integrators, models
 from ..integrators.base import Integrator
+from ..integrators.tau import Tau
 from ..models.origin import is_field
 from ..numerics import checks
 from ..numerics.files import array_from
@@ -327,6 +328,8 @@ def _option(where: str, kind: Any, value: Any) -> Any:
     """An option of the type that the signature asks for."""
     if inspect.isclass(kind) and issubclass(kind, Integrator):
         return check_integrator(where, value)
+    if kind is Tau:
+        return _from_table(where, value, {"Exp": integrators.Exp, "Cayley": integrators.Cayley}, "Exp")
     if kind is float:
         return _number(where, value)
     if kind is bool:

@@ -1,6 +1,7 @@
 """The integrator: one step, and what it claims."""
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,11 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..algebras.base import Element, LieAlgebra, State
+from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..numerics import checks
 from ..numerics.rootfind import Info, solve_root
 from ..systems import System
+from . import products
 from .tau import Exp, Tau
 
 DENSE = 64  # largest number of unknowns for which Jacobians are formed
@@ -148,22 +150,38 @@ class GroupMethod(Integrator):
         """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n. `reached`: where τ = exp is known."""
         algebra, s, tau = system.algebra, system.sign, self._tau
         anchor, g, start = carry
+        cured = self.drift_free and not products.carried(algebra, anchor)
         if reached is not None:
             change = _change(system, sigma, mu, reached)
-            mu, anchor = algebra.settle(s * sigma, mu, change, anchor) if self.drift_free else (mu + change, None)
-        elif self.drift_free:
+            mu, anchor = algebra.settle(s * sigma, mu, change, anchor) if cured else (mu + change, anchor)
+        elif cured:
             mu, anchor = tau.transport(algebra, s * sigma, mu, anchor)
         else:
             mu = tau.action(algebra, s * sigma, mu)
         if g is not None and start is not None:
-            step = tau.group(algebra, sigma)
-            g = algebra.group_product(g, step) if s == 1 else algebra.group_product(step, g)
-            g = algebra.group_align(g, start, mu) if s == 1 else algebra.group_align(g, mu, start)
+            g = self._moved_group(system, sigma, mu, g, start)
         return mu, OrbitCarry(anchor, g, start)
+
+    def _moved_group(self, system: System, sigma: Element, mu: State, g: Array, start: State) -> Array:
+        """g_{n+1}, where the state is μ_{n+1}."""
+        algebra, s = system.algebra, system.sign
+        step = self._tau.group(algebra, sigma)
+        g = algebra.group_product(g, step) if s == 1 else algebra.group_product(step, g)
+        return algebra.group_align(g, start, mu) if s == 1 else algebra.group_align(g, mu, start)
 
 
 class OrbitMethod(GroupMethod):
     """A method that moves once a step: σ from a rule, which a subclass gives, then the group action."""
+
+    def products(self, system: System) -> "products.Rule | None":
+        """How the step of a system of matrices is solved by products alone, for a method that knows it."""
+        return None
+
+    def init(self, system: System, mu: State) -> OrbitCarry:
+        """What the algebra remembers of the starting orbit; by products nothing drifts, and earlier steps help."""
+        if self.products(system) is None:
+            return GroupMethod.init(self, system, mu)
+        return OrbitCarry(products.no_past(mu.shape[-1]) if system.n_noise == 0 else None, None, None)
 
     @abc.abstractmethod
     def sigma(
@@ -175,9 +193,39 @@ class OrbitMethod(GroupMethod):
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, Info]:
         """σ, then the group action."""
-        sigma, info, *reached = self.sigma(system, mu, t, dt, dS)
-        mu, carry = self.act(system, sigma, mu, carry, *reached)
-        return mu, carry, info._replace(converged=info.converged & jnp.all(jnp.isfinite(mu)))
+
+        def by_sigma() -> tuple[State, PyTree, Info]:
+            sigma, info, *reached = self.sigma(system, mu, t, dt, dS)
+            end, after = self.act(system, sigma, mu, carry, *reached)
+            return end, after, info._replace(converged=info.converged & jnp.all(jnp.isfinite(end)))
+
+        rule = self.products(system)
+        if rule is None:
+            return by_sigma()
+        out = self._by_products(rule, system, mu, dt, dS, carry)
+        if isinstance(getattr(self, "solve", None), FastSolve):
+            return out
+        return jax.lax.cond(out[2].converged, lambda: out, by_sigma)
+
+    def _by_products(
+        self, rule: "products.Rule", system: System, mu: State, dt: Float[Array, ""], dS: Increment, carry: OrbitCarry
+    ) -> tuple[State, PyTree, Info]:
+        """The step, to which belongs the derivative of the equation for σ and of the group action."""
+        algebra, s, tau = system.algebra, system.sign, self._tau
+        found, past, info = products.solve(rule, system, mu, dt, truncated(system, dS), carry.anchor)
+        f = self.equation(system, mu, dt, truncated(system, dS))
+        sigma = products.with_derivative(algebra, f, found.sigma)
+        change = _known_change(lambda x, m: tau.action(algebra, x, m) - m, found.change, s * sigma, mu)
+        end, carry = mu + change, carry._replace(anchor=past)
+        if carry.g is not None and carry.start is not None:
+            carry = carry._replace(g=self._moved_group(system, sigma, end, carry.g, carry.start))
+        return end, carry, info
+
+    def equation(
+        self, system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]
+    ) -> Callable[[Element, Float[Array, ""]], Any]:
+        """f(σ, λ), whose root σ is; with it, maybe, flow(sσ, μ) − μ. A method that knows products has one."""
+        raise NotImplementedError
 
 
 def _change(system: System, sigma: Element, mu: State, reached: Reached) -> State:
@@ -188,28 +236,29 @@ def _change(system: System, sigma: Element, mu: State, reached: Reached) -> Stat
     algebra, s = system.algebra, system.sign
     (change, last), (x, m) = reached, jax.lax.stop_gradient((sigma, mu))
     change = change + algebra.ad_star(s * last - 0.5 * algebra.bracket(x, last), m + change)
-    return _known_change(algebra, change, s * sigma, mu)
+    return _known_change(algebra.change, change, s * sigma, mu)
 
 
 @eqx.filter_custom_jvp
-def _known_change(algebra: LieAlgebra, change: State, sigma: Element, mu: State) -> State:
-    """The change, to which belongs the derivative of `algebra.change(sigma, mu)`."""
+def _known_change(moves: Callable[[Element, State], State], change: State, sigma: Element, mu: State) -> State:
+    """The change, to which belongs the derivative of `moves(sigma, mu)`."""
     return change
 
 
 @_known_change.def_jvp
 def _known_change_jvp(primals, tangents):
-    algebra, change, *at = primals
+    moves, change, *at = primals
     along = [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(at, tangents[2:], strict=True)]
-    return change, jax.jvp(algebra.change, at, along)[1]
+    return change, jax.jvp(moves, at, along)[1]
 
 
 class ImplicitSolve(eqx.Module):
     """How the equation of an implicit step is solved.
 
-    `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", or "auto": chord up to
-    dimension 64, fixed point above. `tol` is on the last correction, scaled by the unknown. `fallbacks`: Newton,
-    then homotopy in the step, where the solver fails (dimension 64 at most).
+    `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", "products" (matrices, by
+    products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 64, above that products where
+    the method and the algebra have them, and fixed point else. `tol` is on the last correction, scaled by the unknown.
+    `fallbacks`: Newton, then homotopy in the step, where the solver fails (dimension 64 at most).
     """
 
     tol: float = eqx.field(static=True, default=1e-14)
@@ -219,7 +268,7 @@ class ImplicitSolve(eqx.Module):
 
     def __check_init__(self):
         checks.positive("tol", self.tol)
-        checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point"))
+        checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point", "products"))
         checks.count("max_steps", self.max_steps)
 
     def fast(self) -> "FastSolve":
@@ -248,7 +297,7 @@ class ImplicitSolve(eqx.Module):
             return coordinates(residual), change
 
         dense = size <= DENSE
-        method = ("chord" if dense else "fixed_point") if self.solver == "auto" else self.solver
+        method = ("chord" if dense else "fixed_point") if self.solver in ("auto", "products") else self.solver
         root = solve_root(
             equation,
             jnp.zeros(size),

@@ -1,6 +1,7 @@
 """Lie midpoint rules: Poisson maps, symplectic on every coadjoint orbit."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -10,6 +11,7 @@ from ..drivers import Increment
 from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
+from .products import Rule, check_solver, rule_for
 from .tau import Cayley, Exp, Tau, checked
 from .tmk import at_zero
 
@@ -33,20 +35,27 @@ class _Midpoint(OrbitMethod):
     drift_free: bool = eqx.field(static=True)
 
     def check(self, system: System) -> None:
-        """τ fits the algebra."""
+        """τ fits the algebra, and so does the solver."""
         self.tau.check(system.algebra)
+        check_solver(self.solve, system)
+
+    def products(self, system: System) -> Rule | None:
+        """The midpoint rule of matrices, for τ = cay."""
+        return rule_for(self.solve, system, self.tau, mean=False)
+
+    def equation(
+        self, system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]
+    ) -> Callable[[Element, Float[Array, ""]], Any]:
+        """f(σ) = σ − ζ(dτ*_{sσ} μ_n)."""
+        algebra, s = system.algebra, system.sign
+        return lambda sigma, lam: sigma - system.zeta(self.tau.dtau_star(algebra, s * sigma, mu), lam * dt, lam * S)
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
     ) -> tuple[Element, Info]:
         """The root of f(σ) = σ − ζ(dτ*_{sσ} μ_n); at σ = 0 it has the Jacobian of TMK's equation."""
-        algebra, s = system.algebra, system.sign
         S = truncated(system, dS)
-
-        def f(sigma, lam):
-            return sigma - system.zeta(self.tau.dtau_star(algebra, s * sigma, mu), lam * dt, lam * S)
-
-        return self.solve(system, f, lambda: at_zero(system, mu, dt, S))
+        return self.solve(system, self.equation(system, mu, dt, S), lambda: at_zero(system, mu, dt, S))
 
 
 class LieMidpoint(_Midpoint):

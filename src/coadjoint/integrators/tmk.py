@@ -1,6 +1,7 @@
 """TMK, the trapezoidal Munthe-Kaas method."""
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,6 +13,8 @@ from ..drivers import Increment
 from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached, truncated
+from .products import Rule, check_solver, rule_for
+from .tau import Exp, Tau, checked
 
 
 class TMK(OrbitMethod):
@@ -24,7 +27,9 @@ class TMK(OrbitMethod):
 
         σ ← σ − Df(0)⁻¹ f(σ),   Df(0) = I + s (dt/2) D²h J(μ_n) + s Σ_i (ΔS^i/2) D²h_i J(μ_n),
 
-    and by Newton's method, then homotopy in (dt, ΔS), where that fails. Without noise a quadratic energy is kept.
+    and by Newton's method, then homotopy in (dt, ΔS), where that fails; of matrices by products alone (`matrix`).
+    Without noise a quadratic energy is kept. With `tau=Cayley()`, flow(σ, μ) is Ad*_{cay(σ)} μ, as good and cheaper for
+    matrices.
 
     Reference: Luesink, Ephrati, Cifani and Geurts, Casimir preserving stochastic Lie–Poisson integrators, algorithm 1
     (signs: docs/conventions.md).
@@ -43,6 +48,7 @@ class TMK(OrbitMethod):
 
     solve: ImplicitSolve
     drift_free: bool = eqx.field(static=True)
+    tau: Tau = eqx.field(metadata={"unless": Exp()})  # stores of before it was there have none
 
     def __init__(
         self,
@@ -51,15 +57,32 @@ class TMK(OrbitMethod):
         max_steps: int = 30,
         fallbacks: bool = True,
         drift_free: bool = True,
+        tau: Tau = Exp(),
     ):
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
+        self.tau = checked(tau)
+
+    def check(self, system: System) -> None:
+        """τ fits the algebra, and so does the solver."""
+        self.tau.check(system.algebra)
+        check_solver(self.solve, system)
+
+    def products(self, system: System) -> Rule | None:
+        """The trapezoidal rule of matrices."""
+        return rule_for(self.solve, system, self.tau, mean=True)
+
+    def equation(
+        self, system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]
+    ) -> Callable[[Element, Float[Array, ""]], Any]:
+        """f(σ) = σ − ζ(½ (μ_n + Ad*_{τ(sσ)} μ_n)); for τ = exp, with flow(sσ, μ) − μ."""
+        return _equation(system, mu, dt, S, None, self.tau)
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info, Reached]:
-        """The root of f(σ) = σ − ζ(½ (μ_n + flow(sσ, μ_n)))."""
-        return trapezoidal(self.solve, system, mu, dt, truncated(system, dS))
+    ) -> tuple[Element, Info] | tuple[Element, Info, Reached]:
+        """The root of f(σ) = σ − ζ(½ (μ_n + Ad*_{τ(sσ)} μ_n))."""
+        return trapezoidal(self.solve, system, mu, dt, truncated(system, dS), tau=self.tau)
 
 
 def trapezoidal(
@@ -69,20 +92,32 @@ def trapezoidal(
     dt: Float[Array, ""],
     S: Float[Array, " M"],
     extra: Element | None = None,
-) -> tuple[Element, Info, Reached]:
-    """The root of f(σ) = σ − ζ(½ (μ_n + flow(sσ, μ_n))) − extra, for increments S of the path."""
-    algebra, s = system.algebra, system.sign
-
-    def f(sigma, lam):
-        change = algebra.change(s * sigma, mu)
-        residual = sigma - system.zeta(mu + 0.5 * change, lam * dt, lam * S)
-        return residual if extra is None else residual - lam * extra, change
+    tau: Tau = Exp(),
+) -> Any:
+    """The root of f(σ) = σ − ζ(½ (μ_n + Ad*_{τ(sσ)} μ_n)) − extra, for increments S of the path."""
+    algebra = system.algebra
 
     def start():
         value, jacobian = at_zero(system, mu, dt, S)
         return value if extra is None else value - algebra.coordinates(extra), jacobian
 
-    return solve(system, f, start)
+    return solve(system, _equation(system, mu, dt, S, extra, tau), start)
+
+
+def _equation(
+    system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"], extra: Element | None, tau: Tau
+) -> Callable[[Element, Float[Array, ""]], Any]:
+    """f(σ, λ); for τ = exp with the change of μ, from which the step follows."""
+    algebra, s = system.algebra, system.sign
+
+    def f(sigma, lam):
+        known = isinstance(tau, Exp)
+        change = algebra.change(s * sigma, mu) if known else tau.action(algebra, s * sigma, mu) - mu
+        residual = sigma - system.zeta(mu + 0.5 * change, lam * dt, lam * S)
+        residual = residual if extra is None else residual - lam * extra
+        return (residual, change) if known else residual
+
+    return f
 
 
 def at_zero(

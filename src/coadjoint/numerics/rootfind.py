@@ -178,7 +178,7 @@ def solve_root(
         s = _otherwise(fixed, x0, s, tol, fallbacks)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
-    return Root(_implicit(f, s.x, dense, fast), Info(s.iterations, s.error(), s.done), s.last, s.known)
+    return Root(implicit(f, s.x, dense, fast), Info(s.iterations, s.error(), s.done), s.last, s.known)
 
 
 def _without_derivative(f: Callable) -> Callable:
@@ -188,17 +188,17 @@ def _without_derivative(f: Callable) -> Callable:
 
 
 @eqx.filter_custom_jvp
-def _implicit(f: Callable, x: Vector, dense: bool, fast: bool) -> Vector:
+def implicit(f: Callable, x: Vector, dense: bool, fast: bool) -> Vector:
     """The root x of f(x, 1), to which belongs the derivative of the implicit function theorem, Dx = −(∂f/∂x)⁻¹ Df."""
     return x
 
 
-@_implicit.def_jvp
+@implicit.def_jvp
 def _implicit_jvp(primals, tangents):
     (f, x, dense, fast), (df, *_) = primals, tangents
     one = jnp.ones(())
     _, rhs = eqx.filter_jvp(lambda f: f(x, one)[0], (f,), (df,))
-    root = _implicit(f, x, dense, fast)
+    root = implicit(f, x, dense, fast)
 
     def along(x: Vector) -> Vector:
         return f(x, one)[0]

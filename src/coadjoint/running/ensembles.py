@@ -57,7 +57,8 @@ def ensemble(
     - The rest is as in `solve`.
 
     Members sit in tiles of fixed size, member k in slot k mod P of tile k div P with P = 1024 (the next power of two
-    for fewer members), so that no result depends on how tiles are placed or in which order they run.
+    for fewer members), so that no result depends on how tiles are placed or in which order they run. Matrices of
+    dimension above 64 are stepped one by one on a CPU, one a core; on a GPU, as many together as fit.
     """
     plan = plan_ensemble(
         system, mu0, members=members, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,

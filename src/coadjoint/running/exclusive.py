@@ -13,11 +13,13 @@ from typing import Any
 import jax
 
 from ..numerics.functions import primitives
+from .blas import one_blas_thread
 
 _LAPACK = {
     "cholesky", "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur",
     "svd", "symmetric_product", "triangular_solve", "tridiagonal", "tridiagonal_solve",
 }  # fmt: skip
+LARGE = 512  # size of matrices from which threads of BLAS help
 _running = threading.RLock()
 
 
@@ -27,12 +29,15 @@ def uses_lapack(program: Callable, *args: Any) -> bool:
 
 
 @contextmanager
-def xla_alone(needed: bool = True) -> Iterator[None]:
-    """If needed, nobody else is inside meanwhile. Results must be waited for before leaving."""
+def xla_alone(needed: bool = True, small: bool = True) -> Iterator[None]:
+    """If needed, nobody else is inside meanwhile. Results must be waited for before leaving.
+
+    `small`: matrices are not so large that threads of BLAS would help.
+    """
     if not needed:
         yield
         return
-    with _running:
+    with _running, one_blas_thread(small):
         yield
 
 

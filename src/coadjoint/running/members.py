@@ -13,7 +13,7 @@ from ..systems import System
 _STATES = 1024  # whose energies are computed together
 
 
-def params_of(params: PyTree, axes: PyTree, member: np.ndarray) -> PyTree:
+def params_of(params: PyTree, axes: PyTree, member: np.ndarray | int) -> PyTree:
     """The parameters of the given members, one after the other, where `axes` says that they are by member (0)."""
     return jax.tree.map(lambda x, a: x[member] if a == 0 else x, params, axes, is_leaf=lambda x: x is None)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
-from ..integrators.base import Integrator
+from ..integrators.base import DENSE, Integrator
 from ..integrators.dissipative import around
 from ..numerics import checks
 from ..numerics.caching import Bounded
@@ -27,6 +27,7 @@ LARGEST_TILE = 1024  # members that are stepped together
 BACKENDS = ("auto", "native-gpu", "native", "xla")
 _shapes: Bounded[tuple[Point, Record]] = Bounded()
 _increments: Bounded[Increment] = Bounded()
+_MATRICES = 2**22  # entries of the matrices that are stepped together on a GPU
 _SLOTS = 2**18, 2**19  # numbers saved in a chunk of one trajectory, and of a tile: two megabytes, and four
 
 
@@ -173,8 +174,30 @@ class Plan:
 
     @property
     def tile(self) -> int:
-        """Members that are stepped together: at most LARGEST_TILE, and a power of two."""
-        return 1 if self.members is None else min(LARGEST_TILE, 1 << (self.members - 1).bit_length())
+        """Members that are stepped together: at most LARGEST_TILE, and a power of two.
+
+        Large matrices fill a processor by themselves: one a core on a CPU. A GPU takes many, and no more than there
+        are: of tiles as large as fit, all are filled alike.
+        """
+        if self.members is None:
+            return 1
+        if not self._large:
+            return min(LARGEST_TILE, 1 << (self.members - 1).bit_length())
+        if jax.default_backend() == "cpu":
+            return 1
+        fitting = max(1, _MATRICES // int(np.prod(self.system.algebra.shape)))
+        return -(-self.members // -(-self.members // fitting))
+
+    @property
+    def _large(self) -> bool:
+        """Whether states are matrices, and not small."""
+        algebra = self.system.algebra
+        return len(algebra.shape) > 1 and algebra.dim > DENSE
+
+    @property
+    def single(self) -> bool:
+        """Whether a tile has one member and always will: then nothing is mapped over members."""
+        return self.members is None or (self._large and self.tile == 1)
 
     @property
     def tiles(self) -> int:

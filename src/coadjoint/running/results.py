@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import xarray
 
 _NAMED = 4  # Casimirs that are named in a line
-_ROWS = 1024  # rows of saved states that are mapped over at once
+_ROWS = 1024  # rows of saved states that are mapped over at once …
+_LARGE, _FEW = 256, 16  # … and of those that have so many numbers
 
 
 class Stats(eqx.Module):
@@ -340,6 +341,8 @@ def map_rows(fn: Any, x: Any, inner: int) -> Any:
     rows = x.reshape(-1, *x.shape[x.ndim - inner :])
     count = rows.shape[0]
     size = min(_ROWS, max(1, 2**24 // max(rows[:1].size, 1)))
+    if rows[:1].size >= _LARGE:  # two matrices must not wait for a thousand
+        size = min(size, _FEW, 1 << max(count - 1, 0).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
     parts = [np.asarray(mapped(fn, jnp.asarray(padded[i : i + size]))) for i in range(0, len(padded), size)]
     out = np.concatenate(parts)[:count]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..numerics.functions import Constant
-from ..running.exclusive import uses_lapack, xla_alone
+from ..running.exclusive import LARGE, uses_lapack, xla_alone
 from ..running.plan import Plan
 from ..running.results import mapped
 
@@ -52,7 +52,7 @@ class Diagnostics:
 
     def _values(self, batch: np.ndarray) -> dict[str, np.ndarray]:
         algebra, states = self.plan.system.algebra, jnp.asarray(batch)
-        with xla_alone(self.alone):
+        with xla_alone(self.alone, small=self.shape[-1] < LARGE):
             values: dict[str, Any] = {"energy": self.plan.energy(states, self.member)}
             if algebra.casimir_names:
                 values["casimirs"] = mapped(Constant(algebra.casimirs), states)
@@ -64,7 +64,7 @@ class Diagnostics:
         if not algebra.casimir_names:
             return {}
         batch = np.concatenate([states, np.repeat(states[:1], self.plan.tile - len(states), axis=0)])
-        with xla_alone(self.alone):
+        with xla_alone(self.alone, small=self.shape[-1] < LARGE):
             scales = np.asarray(mapped(Constant(algebra.casimir_scales), jnp.asarray(batch)))
         return {"casimir_scale": scales[: len(states)]}
 

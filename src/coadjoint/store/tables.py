@@ -11,6 +11,7 @@ from .. import integrators, models
 from ..drivers import Brownian
 from ..integrators.base import Integrator
 from ..integrators.dissipative import Dissipative
+from ..integrators.tau import Tau
 from ..models.origin import origin
 from ..running import reducers
 from ..running.plan import Plan
@@ -55,7 +56,7 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
 def _options(thing: Any) -> dict[str, Any] | None:
     """The arguments that make an integrator or a reducer of ours again; None if they cannot be told."""
     kind = type(thing)
-    ours = vars(integrators if isinstance(thing, Integrator) else reducers)
+    ours = vars(integrators if isinstance(thing, (Integrator, Tau)) else reducers)
     if ours.get(kind.__name__) is not kind:
         return None
     options: dict[str, Any] = {"name": kind.__name__}
@@ -71,7 +72,7 @@ def _options(thing: Any) -> dict[str, Any] | None:
 
 def _plain(value: Any) -> Any:
     """A value as numbers, words, lists and tables; None if it is more than that."""
-    if isinstance(value, Integrator):
+    if isinstance(value, (Integrator, Tau)):
         return _options(value)
     if isinstance(value, (bool, int, float, str)):
         return value

@@ -24,7 +24,7 @@ from ...integrators.base import Integrator
 from ...numerics.caching import Bounded
 from ...systems import System
 from ..exclusive import alone, uses_lapack
-from ..members import with_params
+from ..members import params_of, with_params
 from ..plan import Plan, Tile
 from ..points import Clock, Point, Record, Totals, one_step, record, start, try_step
 from ..statistics import accumulated
@@ -45,17 +45,18 @@ class Core:
     @staticmethod
     def of(plan: Plan) -> "Core":
         """That of a plan."""
-        return Core(plan.system, plan.integrator, plan.save, plan.group, plan.axes, plan.members is None)
+        return Core(plan.system, plan.integrator, plan.save, plan.group, plan.axes, plan.single)
 
     def with_params(self, params: PyTree) -> System:
         """The system of one member."""
         return self.system if self.axes is None else with_params(self.system, params)
 
     def each(self, fn: Callable, members: PyTree, params: PyTree) -> PyTree:
-        """fn(member's own arguments, params) of each member; of a trajectory, without an axis of members inside."""
+        """fn(member's own arguments, params) of each member; of a single one, without an axis of members inside."""
         if not self.single:
             return jax.vmap(fn, in_axes=(0, self.axes))(members, params)
-        out = fn(jax.tree.map(lambda x: x[0], members), params)
+        own = params if self.axes is None else params_of(params, self.axes, 0)
+        out = fn(jax.tree.map(lambda x: x[0], members), own)
         return jax.tree.map(lambda x: x[None], out)
 
     def record(self, point: Point) -> Record:

@@ -1,0 +1,219 @@
+"""What a step of a fluid costs, against the size of its matrices.
+
+    python benchmarks/fluids.py                          # ms of processor time a step, one core, or ms on a GPU
+    python benchmarks/fluids.py --quflow PATH            # beside quflow, a checkout of which lies at PATH (needs numba)
+    python benchmarks/fluids.py --today PATH             # beside another version of this library, whose src is PATH
+    python benchmarks/fluids.py --figure                 # draw benchmarks/results/fluids.png from fluids.json
+
+Torus: |omega| ~ (1 + (k/6)²)^(-1/2), 96 noise fields on 48 modes (1/k), operator norms of dt P and of the noise in a
+step 0.1 each. Sphere (the problem of quflow's own profile): spherical harmonics l ≤ 10, no noise, dt ‖P‖/ħ = 0.314.
+Relative tolerance 1e-12 for all: quflow's iteration stops when dW moves by 1e-12 of what it is.
+"""  # fmt: skip
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results" / "fluids.json"
+TOL = 1e-12
+
+
+def sphere_field(n, l_max=10, seed=1):
+    """A random matrix of spherical harmonics up to degree l_max, of operator norm 1."""
+    from scipy.linalg import eigh_tridiagonal
+
+    rng = np.random.default_rng(seed)
+    s = (n - 1) / 2
+    z, r = s - np.arange(n), np.sqrt((np.arange(n) + 1.0) * (n - 1 - np.arange(n)))
+    W = np.zeros((n, n), complex)
+    for m in range(l_max + 1):
+        j = np.arange(n - m)
+        diagonal, beside = 2 * s * (s + 1) - 2 * z[j] * z[j + m], -(r[j] * r[j + m])[:-1]
+        _, V = eigh_tridiagonal(diagonal, beside, select="i", select_range=(0, l_max - m))
+        V = V[:, int(m == 0) :]
+        x = V @ (rng.normal(size=V.shape[1]) * (1 if m else 1j) + 1j * bool(m) * rng.normal(size=V.shape[1]))
+        W[j, j + m] += x
+        if m:
+            W[j + m, j] -= np.conj(x)
+    return W / np.linalg.norm(W, 2)
+
+
+def torus_field(n, seed=1):
+    """Coefficients of a random real field, as omega[m1 % n, m2 % n]."""
+    rng = np.random.default_rng(seed)
+    m = np.where(np.arange(n) <= n // 2, np.arange(n), np.arange(n) - n)
+    k = np.hypot(m[:, None], m)
+    size = np.where((k > 0) & (k <= n // 2), 1 / np.sqrt(1 + (k / 6) ** 2), 0)
+    c = (rng.normal(size=k.shape) + 1j * rng.normal(size=k.shape)) * size
+    return c + np.conj(np.roll(c[::-1, ::-1], (1, 1), (0, 1)))
+
+
+def norm2(A, steps=30):
+    """The largest singular value of a skew-Hermitian matrix, by powers."""
+    v = np.random.default_rng(0).normal(size=len(A)) + 0j
+    for _ in range(steps):
+        v = A @ (A @ (v / np.linalg.norm(v)))
+    return float(np.sqrt(np.linalg.norm(v)))
+
+
+def torus(n):
+    """(system, W0, dt)."""
+    import coadjoint as cj
+
+    half = [(a, b) for a in range(-6, 7) for b in range(7) if (b > 0 or a > 0) and a * a + b * b <= 36]
+    modes = sorted(half, key=lambda k: (k[0] ** 2 + k[1] ** 2, k))[:48]
+    both = [k for k in modes for _ in range(2)]
+    sizes = np.array([phase / np.hypot(*k) for k in modes for phase in (1, 1j)])
+
+    def made(amplitude, scale):
+        return cj.models.sine_euler(n, omega=scale * omega, noise_modes=both, amplitude=amplitude * sizes)
+
+    omega = torus_field(n)
+    system, W = made(1.0, 1.0)
+    scale = 1 / norm2(np.asarray(W))
+    dt = 0.1 / (scale * norm2(np.asarray(system.drift(W))))
+    draws = [np.random.default_rng(i).normal(size=system.n_noise) for i in range(3)]
+    per_root_second = np.mean([norm2(np.asarray(system.noise(W, d))) for d in draws])
+    return *made(0.1 / (np.sqrt(dt) * per_root_second), scale), dt
+
+
+def sphere(n):
+    """(system, W0, dt) of quflow's problem."""
+    import coadjoint as cj
+
+    system, _ = cj.models.euler_sphere(n, noise_modes=None)
+    W = sphere_field(n)
+    return system, W, 0.314 / norm2(np.asarray(system.drift(W)))
+
+
+def methods():
+    """By name."""
+    import coadjoint as cj
+
+    found = {"isospectral": cj.IsospectralMidpoint(tol=TOL), "TMK, exp": cj.TMK(tol=TOL)}
+    try:
+        found["TMK, Cayley"] = cj.TMK(tol=TOL, tau=cj.Cayley())
+    except TypeError:  # a version before there was one
+        pass
+    return found
+
+
+def ours(problem, sizes, steps):
+    """Rows of results: processor time on a CPU, time by the clock on a GPU, least of three."""
+    import jax
+
+    import coadjoint as cj
+
+    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+    for n in sizes:
+        system, W, dt = {"torus": torus, "sphere": sphere}[problem](n)
+        for name, integrator in methods().items():
+
+            def run(count, every, integrator=integrator, system=system, W=W, dt=dt):
+                began = clock()
+                key = 0 if system.n_noise else None
+                sol = cj.solve(system, W, t1=count * dt, dt=dt, key=key, integrator=integrator, save_every=every)
+                return clock() - began, sol.stats
+
+            began = time.perf_counter()
+            run(1, 1)
+            first = time.perf_counter() - began
+            start = min(run(1, 1)[0] for _ in range(2))
+            seconds, stats = min((run(steps, steps) for _ in range(3)), key=lambda pair: pair[0])
+            yield {
+                "what": problem, "n": n, "method": name, "ms": 1e3 * (seconds - start) / (steps - 1),
+                "evaluations": stats.iterations, "residual": stats.residual, "first call (s)": first,
+                "on": jax.devices()[0].device_kind,
+            }  # fmt: skip
+
+
+def quflow(path, sizes, steps):
+    """Rows of results of quflow's isospectral midpoint, on the problem of the sphere."""
+    package = types.ModuleType("quflow")
+    package.__path__ = [str(Path(path) / "quflow")]  # its __init__ wants libraries for plots and clusters
+    sys.modules["quflow"] = package
+    from quflow.geometry import hbar  # type: ignore[import-not-found]
+    from quflow.integrators.isospectral import isomp_fixedpoint  # type: ignore[import-not-found]
+    from quflow.laplacian import solve_poisson  # type: ignore[import-not-found]
+
+    for n in sizes:
+        W = sphere_field(n)
+        dt = 0.314 * hbar(n) / norm2(solve_poisson(W))
+        moved = isomp_fixedpoint(W.copy(), dt, steps=1, compsum=True, maxit=50) - W
+        options = {"tol": TOL * np.linalg.norm(moved, np.inf), "maxit": 50}
+        W = isomp_fixedpoint(W, dt, steps=3, **options)
+        best = np.inf
+        for _ in range(3):
+            began = time.process_time()
+            isomp_fixedpoint(W, dt, steps=steps, **options)
+            best = min(best, time.process_time() - began)
+        yield {"what": "sphere", "n": n, "method": "quflow", "ms": 1e3 * best / steps}
+
+
+def in_one_thread(arguments, source=None):
+    """The rows that this file prints when it is run with other arguments, in a process with one thread."""
+    one = {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    path = {} if source is None else {"PYTHONPATH": source}
+    done = subprocess.run(
+        [sys.executable, __file__, "--print", *arguments], env=os.environ | one | path, check=True, capture_output=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+
+
+def figure():
+    """Cost against n, log–log."""
+    import matplotlib.pyplot as plt
+
+    rows = json.loads(RESULTS.read_text())["rows"]
+    fig, ax = plt.subplots(figsize=(7, 4.5), constrained_layout=True)
+    for series in dict.fromkeys((r["machine"], r["what"], r["method"]) for r in rows):
+        found = sorted((r["n"], r["ms"]) for r in rows if (r["machine"], r["what"], r["method"]) == series)
+        style = {"product": ":", "quflow": "--"}.get(series[2], "-")
+        ax.loglog(*zip(*found, strict=True), style, marker="o", ms=3, label=", ".join(series))
+    ax.set(xlabel="n", ylabel="ms a step")
+    ax.legend(fontsize=6)
+    fig.savefig(RESULTS.with_suffix(".png"), dpi=150)
+
+
+def main():
+    """What the command asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="129,257,513")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--what", default="torus,sphere")
+    parser.add_argument("--quflow")
+    parser.add_argument("--today")
+    parser.add_argument("--figure", action="store_true")
+    parser.add_argument("--print", action="store_true", help="rows as JSON, in this process")
+    given = parser.parse_args()
+    sizes = [int(n) for n in given.sizes.split(",")]
+    if given.figure:
+        return figure()
+    if given.print:
+        rows = quflow(given.quflow, sizes, given.steps) if given.quflow else (
+            row for what in given.what.split(",") for row in ours(what, sizes, given.steps)
+        )  # fmt: skip
+        for row in rows:
+            print(json.dumps(row), flush=True)
+        return None
+    same = ["--sizes", given.sizes, "--steps", str(given.steps), "--what", given.what]
+    for row in in_one_thread(same):
+        print(row, flush=True)
+    if given.today:
+        for row in in_one_thread(same, given.today):
+            print("today", row, flush=True)
+    if given.quflow:
+        for row in in_one_thread([*same, "--quflow", given.quflow]):
+            print(row, flush=True)
+    return None
+
+
+if __name__ == "__main__":
+    main()

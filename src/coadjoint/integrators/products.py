@@ -1,0 +1,86 @@
+"""Where a step of matrices by products alone (`matrix`) meets systems and methods."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..algebras.base import Element, LieAlgebra, State
+from ..numerics.pairs import F32, pair
+from ..numerics.rootfind import Info, implicit
+from ..systems import System
+from .matrix import Past, Rule, extrapolated, no_past, products_step, remembered
+from .tau import Cayley, Exp, Tau
+
+__all__ = ["Found", "Past", "Rule", "carried", "check_solver", "no_past", "rule_for", "solve", "with_derivative"]
+
+_SMALL = 64  # dimension up to which Jacobians are formed, which is faster there and has fallbacks
+
+
+class Found(NamedTuple):
+    """σ, and what it moves the state by."""
+
+    sigma: Element
+    change: State
+
+
+def carried(algebra: LieAlgebra, anchor: Any) -> bool:
+    """Whether a method carries what products need, instead of an algebra's memory of the starting orbit."""
+    return isinstance(anchor, Past) or (anchor is None and algebra.by_conjugation)
+
+
+def rule_for(solve: Any, system: System, tau: Tau, mean: bool) -> Rule | None:
+    """The rule by which products solve a step, if they do: asked for, or on matrices that are not small."""
+    settings = getattr(solve, "careful", solve)
+    algebra = system.algebra
+    known = algebra.by_conjugation and (isinstance(tau, Cayley) or (mean and isinstance(tau, Exp)))
+    wanted = settings.solver == "products" or (settings.solver == "auto" and algebra.dim > _SMALL)
+    return Rule(mean, isinstance(tau, Exp), settings.tol, settings.max_steps) if known and wanted else None
+
+
+def check_solver(solve: Any, system: System) -> None:
+    """Raise if products are asked for where there are none."""
+    if solve.solver == "products" and not system.algebra.by_conjugation:
+        raise ValueError(
+            f'solver="products" is for matrices that are moved by conjugation, SU(n), not for '
+            f'{type(system.algebra).__name__}: take solver="auto".'
+        )
+
+
+def solve(
+    rule: Rule, system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"], past: Past | None
+) -> tuple[Found, Past | None, Info]:
+    """One step, without its derivative: W ↦ e^{−sσ} W e^{sσ}, so that half of −sσ is the unknown of `matrix`."""
+    numbers, rest = eqx.partition((system, mu, dt, S, past), eqx.is_array)
+    system, mu, dt, S, past = eqx.combine(jax.lax.stop_gradient(numbers), rest)
+    n, half = mu.shape[-1], -0.5 * system.sign
+
+    def field(X: State) -> Element:
+        X = X - (jnp.trace(X) / n) * jnp.eye(n)  # the mean state of a midpoint rule has one, which means nothing
+        return half * (dt * system.drift(X) if system.additive else system.zeta(X, dt, S))
+
+    N = half * system.noise(mu, S) if system.additive and system.noises else None
+    guess = None
+    if past is not None:
+        first, later = lambda _: pair(field(mu)).astype(F32), lambda past: extrapolated(past, dt)
+        guess = jax.lax.cond(past.known < len(past.rates), first, later, past)
+    out = products_step(rule, mu, field, N, guess)
+    if past is not None:
+        past = remembered(past, out.S, dt)
+    info = Info(out.iterations, out.residual, out.converged & jnp.all(jnp.isfinite(out.change)))
+    return Found(out.S / half, out.change), past, info
+
+
+def with_derivative(algebra: LieAlgebra, f: Callable, sigma: Element) -> Element:
+    """σ, to which belongs the derivative of the root of f."""
+
+    def equation(c: Float[Array, " dim"], lam: Float[Array, ""]) -> tuple[Float[Array, " dim"], None]:
+        out = f(algebra.element(c), lam)
+        return algebra.coordinates(out[0] if isinstance(out, tuple) else out), None
+
+    c = algebra.coordinates(sigma)
+    equation = eqx.filter_closure_convert(equation, c, jnp.ones(()))
+    return algebra.element(implicit(equation, c, False, True))

@@ -1,0 +1,203 @@
+"""Steps of matrices by products alone: the same as with exponentials and inverses, and on the orbit to round-off."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint.integrators.matrix import Rule, products_step, tanh
+from coadjoint.numerics import diagonals as dg
+from coadjoint.numerics import pairs
+from coadjoint.running import blas, results
+from coadjoint.running.plan import plan_ensemble
+
+METHODS = {
+    "isospectral": cj.IsospectralMidpoint,
+    "Cayley": lambda **options: cj.TMK(tau=cj.Cayley(), **options),
+    "exp": cj.TMK,
+}
+
+
+def skew(n, size, seed=0):
+    """A random skew-Hermitian matrix without trace, of operator norm `size`, smooth as fields are."""
+    rng = np.random.default_rng(seed)
+    m = np.abs(np.where(np.arange(n) <= n // 2, np.arange(n), np.arange(n) - n))
+    a = (rng.standard_normal((n, n)) + 1j * rng.standard_normal((n, n))) / (1.0 + m[:, None] + m)
+    a = np.fft.ifft2(a)
+    a = a - a.conj().T
+    a = a - np.trace(a) / n * np.eye(n)
+    return jnp.asarray(size * a / np.linalg.norm(a, 2))
+
+
+def system(n, size, noise=True, side="right", params=None):
+    """A quartic energy, so that the gradient is not linear, and SALT noise."""
+
+    def h(W, p=1.0):
+        P = dg.on_torus(dg.inverse_squared, W)
+        energy = 0.5 * jnp.sum((jnp.conj(W) * P).real)
+        return p * size * (energy + 0.01 * energy**2)
+
+    fields = [cj.salt(jnp.stack([skew(n, size, seed) for seed in (1, 2)]))] if noise else []
+    return cj.System(cj.SU(n), h, fields, side=side, params=params)
+
+
+@pytest.mark.parametrize(
+    ("method", "noise"),
+    [
+        ("exp", True),
+        ("isospectral", False),
+        *(pytest.param(m, x, marks=pytest.mark.slow) for m, x in (("Cayley", True), ("Cayley", False), ("exp", False))),
+        pytest.param("isospectral", True, marks=pytest.mark.slow),
+    ],
+)
+def test_products_give_what_exponentials_and_inverses_give(method, noise):
+    n = 9
+    made, W0 = system(n, 1.0, noise, side="left" if method == "exp" else "right"), skew(n, 2.0)
+    run = {"t1": 0.24, "dt": 0.02, "key": 0 if noise else None}
+    new, old = (cj.solve(made, W0, integrator=METHODS[method](solver=s), **run) for s in ("products", "fixed_point"))
+    np.testing.assert_allclose(new.mu, old.mu, rtol=0, atol=3e-14 * float(jnp.abs(W0).max()))
+    assert new.stats.unsolved == 0
+    assert new.stats.iterations < 0.7 * old.stats.iterations
+    assert new.orbit_error().max() < 3e-15
+
+
+@pytest.mark.parametrize(
+    "method", ["Cayley", *(pytest.param(m, marks=pytest.mark.slow) for m in ("isospectral", "exp"))]
+)
+def test_whatever_the_tolerance_the_spectrum_stays(method):
+    n = 9
+    made, W0 = system(n, 1.0), skew(n, 2.0)
+    sol = cj.solve(made, W0, t1=2.0, dt=0.02, key=0, integrator=METHODS[method](tol=1e-3, solver="products"))
+    assert sol.orbit_error().max() < 1e-14
+
+
+@pytest.mark.slow
+def test_a_step_too_large_for_products_is_taken_all_the_same():
+    """Products cannot solve it; the careful program does, and says how many iterations it took."""
+    n = 9
+    made, W0 = system(n, 8.0), skew(n, 2.0)
+    sol = cj.solve(made, W0, t1=0.4, dt=0.2, key=3, throw=False, integrator=cj.TMK(solver="products"))
+    assert sol.orbit_error().max() < 1e-14
+    old = cj.solve(made, W0, t1=0.4, dt=0.2, key=3, throw=False, integrator=cj.TMK(solver="fixed_point"))
+    if old.stats.unsolved == 0:
+        np.testing.assert_allclose(sol.mu, old.mu, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_group_element_is_followed():
+    n = 9
+    made, W0 = system(n, 1.0), skew(n, 2.0)
+    sol = cj.solve(made, W0, t1=0.1, dt=0.02, key=0, group=True, integrator=cj.TMK(solver="products"))
+    g = np.asarray(sol.g[-1])
+    np.testing.assert_allclose(g @ np.asarray(W0) @ g.conj().T, sol.mu[-1], rtol=0, atol=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["isospectral", "exp"])
+def test_derivatives_through_products(method):
+    n = 5
+    made, W0 = system(n, 1.0, params=jnp.asarray(1.0)), skew(n, 2.0)
+
+    def end(p, solver):
+        new = made.with_params(p)
+        sol = cj.solve(new, W0, t1=0.06, dt=0.02, key=0, integrator=METHODS[method](solver=solver))
+        return jnp.sum(jnp.abs(sol.mu[-1] - skew(n, 1.0, 7)) ** 2)
+
+    new, old = (jax.grad(lambda p, s=s: end(p, s))(jnp.asarray(1.0)) for s in ("products", "fixed_point"))
+    np.testing.assert_allclose(new, old, rtol=1e-11)
+
+
+@pytest.mark.slow
+def test_energy_is_kept_by_both_maps_of_tmk():
+    n = 9
+    made = cj.System(cj.SU(n), lambda W: 0.5 * jnp.sum((jnp.conj(W) * dg.on_torus(dg.inverse_squared, W)).real))
+    W0 = skew(n, 2.0)
+    for method in ("exp", "Cayley"):
+        sol = cj.solve(made, W0, t1=1.0, dt=0.05, integrator=METHODS[method](solver="products"))
+        energy = sol.energy()
+        assert np.abs(energy - energy[0]).max() < 1e-14 * abs(energy[0])
+
+
+def test_products_are_taken_for_matrices_that_are_not_small_and_only_there():
+    made = system(9, 1.0)
+    assert cj.TMK().products(made) is not None
+    assert cj.TMK().products(system(5, 1.0)) is None
+    assert cj.TMK(solver="fixed_point").products(made) is None
+    assert cj.LieMidpoint().products(made) is None  # φ₁ has no such form
+    with pytest.raises(ValueError, match="is for matrices that are moved by conjugation"):
+        cj.solve(*cj.models.rigid_body(), t1=1.0, dt=0.1, key=0, integrator=cj.TMK(solver="products"))
+
+
+def test_tanh_and_its_reach():
+    n = 20
+    for size, exact in ((0.05, True), (0.2, True), (0.6, False)):
+        S = skew(n, size)
+        lam, v = np.linalg.eigh(-1j * np.asarray(S))
+        want = (v * (1j * np.tan(lam))) @ v.conj().T
+        a, left = jax.jit(tanh)(pairs.pair(S))
+        error = np.abs(np.asarray(pairs.unpair(a, n)) - want).max() / np.abs(want).max()
+        assert (error < 1e-12) == exact == (float(left) < 1e-12), (size, error, left)
+
+
+def test_products_of_pairs():
+    n = 70
+    A, B = skew(n, 1.0, 1), skew(n, 1.0, 2)
+    a, b = pairs.pair(A), pairs.pair(B)
+    want = np.asarray(A) @ np.asarray(B)
+    got = pairs.unpair(pairs.product(a, b, pairs.Level.DOUBLE), n)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-15)
+    for level in (pairs.Level.FINE, pairs.Level.LOW, pairs.Level.LEAST):
+        rough = pairs.unpair(pairs.product(a, b, level), n)
+        assert np.abs(np.asarray(rough) - want).max() < 1e-2 * np.abs(want).max()
+    square = pairs.unpair(pairs.symmetric_product(a, a, pairs.Level.DOUBLE, 1), n)
+    np.testing.assert_allclose(square, np.asarray(A) @ np.asarray(A), rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(np.asarray(square), np.asarray(square).conj().T)
+
+
+def test_a_defect_is_driven_to_round_off_and_reported():
+    n = 9
+    W = skew(n, 2.0)
+    field = lambda X: 0.3 * dg.on_torus(dg.inverse_squared, X)
+    few = products_step(Rule(True, False, 1e-3, 1), W, field)
+    assert not bool(few.converged)  # one evaluation leaves a defect that its correction does not bring to round-off
+    many = products_step(Rule(True, False, 1e-3, 30), W, field)
+    assert bool(many.converged) and float(many.residual) < 1e-3
+
+
+def test_blas_has_one_thread_inside_and_what_it_had_before_afterwards():
+    np.linalg.eigvalsh(np.eye(3))
+    jnp.linalg.eigvalsh(jnp.eye(3))  # which loads LAPACK
+    libraries = blas._libraries("scipy.linalg.cython_lapack" in sys.modules)
+    if not libraries:
+        pytest.skip("no OpenBLAS here")
+    before = [library.get() for library in libraries]
+    with blas.one_blas_thread():
+        assert all(library.get() == 1 for library in libraries)
+    assert [library.get() for library in libraries] == before
+
+
+def test_diagnostics_of_two_matrices_are_those_of_two_and_not_of_a_thousand(monkeypatch):
+    taken = []
+    real = results.mapped
+    monkeypatch.setattr(results, "mapped", lambda fn, rows: taken.append(len(rows)) or real(fn, rows))
+    states = np.stack([np.asarray(skew(20, 1.0, seed)) for seed in range(3)])
+    errors = results.map_rows(lambda W: jnp.sum(jnp.abs(W)), states, 2)
+    np.testing.assert_allclose(errors, np.abs(states).sum((1, 2)))
+    assert taken == [4]
+
+
+def test_members_of_an_ensemble_of_matrices_are_no_padding():
+    made, W0 = system(9, 1.0), skew(9, 2.0)
+    options = {"t1": 0.04, "dt": 0.02, "key": 0}
+    planned = plan_ensemble(
+        made, W0, members=17, params=None, reduce=None, stored=False, save=None, group=False, throw=True, t0=0.0,
+        driver=None, integrator=cj.TMK(), save_every=1, backend="auto", g0=None, **options,
+    )  # fmt: skip
+    assert (planned.tile, planned.tiles, planned.single) == (1, 17, True)
+    ens = cj.ensemble(made, W0, members=3, integrator=cj.TMK(), **options)
+    one = cj.solve(made, W0, driver=cj.Brownian(0), t1=0.04, dt=0.02, integrator=cj.TMK())
+    np.testing.assert_array_equal(ens.mu[0], one.mu)  # not only to round-off: nothing is mapped over members
+    assert not np.array_equal(ens.mu[1], ens.mu[0])

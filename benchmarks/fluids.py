@@ -172,13 +172,13 @@ def figure():
     import matplotlib.pyplot as plt
 
     rows = json.loads(RESULTS.read_text())["rows"]
-    fig, ax = plt.subplots(figsize=(7, 4.5), constrained_layout=True)
+    fig, ax = plt.subplots(figsize=(9.5, 4.5), constrained_layout=True)
     for series in dict.fromkeys((r["machine"], r["what"], r["method"]) for r in rows):
         found = sorted((r["n"], r["ms"]) for r in rows if (r["machine"], r["what"], r["method"]) == series)
         style = {"product": ":", "quflow": "--"}.get(series[2], "-")
         ax.loglog(*zip(*found, strict=True), style, marker="o", ms=3, label=", ".join(series))
     ax.set(xlabel="n", ylabel="ms a step")
-    ax.legend(fontsize=6)
+    ax.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
     fig.savefig(RESULTS.with_suffix(".png"), dpi=150)
 
 

@@ -306,7 +306,7 @@ def _above_diagonal(n: int) -> Array:
 def _traceless(x: Float[Array, " n"]) -> Float[Array, " n-1"]:
     """Coordinates of a vector without its mean, in Helmert's orthonormal basis (1, …, 1, −k, 0, …)/√(k(k + 1))."""
     if len(x) <= _SMALL:
-        return _basis(len(x)) @ x
+        return jnp.asarray(_basis(len(x)) @ x)
     k = jnp.arange(1.0, len(x))
     return (jnp.cumsum(x)[:-1] - k * x[1:]) / jnp.sqrt(k * (k + 1.0))
 
@@ -314,7 +314,7 @@ def _traceless(x: Float[Array, " n"]) -> Float[Array, " n-1"]:
 def _diagonal(c: Float[Array, " n-1"]) -> Float[Array, " n"]:
     """The vector with these coordinates."""
     if len(c) < _SMALL:
-        return c @ _basis(len(c) + 1)
+        return jnp.asarray(c @ _basis(len(c) + 1))
     k = jnp.arange(1.0, len(c) + 1)
     c = c / jnp.sqrt(k * (k + 1.0))
     sums = jnp.concatenate([jnp.cumsum(c[::-1])[::-1], jnp.zeros(1)])

@@ -3,9 +3,47 @@
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_gyrostat():
+    """A rotor makes the middle axis stable; the momentum in space does not move, so that attitude and momentum fit."""
+    example = runpy.run_path(str(EXAMPLES / "gyrostat.py"))
+    assert example["tumbling"](False) > 1.5 and example["tumbling"](True) < 1e-5
+    sol = example["noisy"]()
+    space = np.einsum("tij,tj->ti", sol.attitude(), sol.mu)
+    assert np.abs(sol.mu - sol.mu[0]).max() > 0.5 and np.abs(space - space[0]).max() < 1e-14
+
+
+def test_spins_with_anisotropy():
+    """Energy is nearly kept, and falls with friction; all lengths are kept in both."""
+    example = runpy.run_path(str(EXAMPLES / "spins_with_anisotropy.py"))
+    free, relaxed = example["free"](), example["relaxed"]()
+    assert np.abs(free.energy() - free.energy()[0]).max() < 5e-3
+    assert np.all(np.diff(relaxed.energy()) < 1e-12) and relaxed.energy()[-1] < free.energy()[0] - 5
+    assert max(free.casimir_errors().max(), relaxed.casimir_errors().max()) < 2e-15
+
+
+def test_statistics_of_an_ensemble():
+    """The mean is that of the method, to four standard errors, and not that of the process."""
+    example = runpy.run_path(str(EXAMPLES / "statistics_of_an_ensemble.py"))
+    reduced = example["run"]().reduced
+    mean, error = (reduced["mean"][k][-1, 2] for k in ("mean", "standard_error"))
+    method, process = example["expected"]()
+    assert abs(mean - method) < 4 * error < abs(mean - process)
+    np.testing.assert_allclose(reduced["covariance"]["covariance"][-1, 2, 2], reduced["mean"]["variance"][-1, 2])
+    low, middle, high = reduced["spread"]["quantiles"][-1, :, 2]
+    assert low < middle < high and abs(middle - mean) < 0.2
+
+
+def test_sweep_from_a_file(tmp_path):
+    """Without noise the energy is kept, with it it is not, and less is different where there is less of it."""
+    example = runpy.run_path(str(EXAMPLES / "sweep.py"))
+    alpha, change = example["sweep"](tmp_path / "sweep.zarr")
+    assert len(change) == len(alpha) == 6 and change[0] < 1e-14 < change[1] < change[-1]
 
 
 def test_fit_noise_and_inertia():

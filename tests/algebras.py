@@ -118,6 +118,7 @@ ALGEBRAS: dict[str, Case] = {
     "aff(1)": Case(cj.StructureConstants(AFF1)),
     "dilations": Case(cj.StructureConstants(DILATIONS), hidden=lambda m: m[0] / m[1], degree=0),
     "e(2)": Case(E2()),
+    "e(2), extended": Case(cj.CentralExtension(E2(), [[0, 0, 0], [0, 0, -1], [0, 1, 0]])),
     "SU(3)": Case(cj.SU(3)),
     "SU(2) ⋉ su(2)*, matrices": Case(cj.MagneticSU(2)),
     "SO3 × SU(2)²": Case(cj.SO3() * cj.SU(2) ** 2),

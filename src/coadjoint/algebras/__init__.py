@@ -1,6 +1,7 @@
 """Lie algebras, one a file."""
 
 from .base import LieAlgebra as LieAlgebra
+from .central import CentralExtension as CentralExtension
 from .magnetic import MagneticSU as MagneticSU
 from .product import Product as Product
 from .se3 import SE3 as SE3

@@ -45,15 +45,15 @@ def spin_chain(
     """  # fmt: skip
     n = checks.count("n", n, least=3)
     params = {
-        "coupling": _numbers("coupling", coupling, ((), (n,))),
-        "anisotropy": _numbers("anisotropy", anisotropy, ((), (n,))),
-        "field": _numbers("field", field, ((3,), (n, 3))),
+        "coupling": numbers("coupling", coupling, ((), (n,))),
+        "anisotropy": numbers("anisotropy", anisotropy, ((), (n,))),
+        "field": numbers("field", field, ((3,), (n, 3))),
     }
     noise = []
     if alpha is not None:
-        params["alpha"] = _numbers("alpha", alpha, ((), (3,), (n, 3)))
+        params["alpha"] = numbers("alpha", alpha, ((), (3,), (n, 3)))
         noise = [_LocalFields(3 * n)]
-    start = _random_spins(n, key) if S0 is None else _numbers("S0", S0, ((n, 3),))
+    start = random_spins(n, key) if S0 is None else numbers("S0", S0, ((n, 3),))
 
     def hamiltonian(mu: Array, p: dict) -> Array:
         S = mu.reshape(n, 3)
@@ -79,14 +79,14 @@ class _LocalFields(Noise):
         return [np.tile(e, self.size // 3) for e in np.eye(3)]
 
 
-def _random_spins(n: int, key: Any) -> Array:
+def random_spins(n: int, key: Any) -> Array:
     """Unit vectors, uniform on the sphere; the first spins of a longer chain are those of a shorter one."""
     member = random.member_key(random.as_key(key), random.INITIAL, 0)
     x = random.normals(member, 0, 3, 0, n + n % 2)[:n]
     return x / jnp.linalg.norm(x, axis=1, keepdims=True)
 
 
-def _numbers(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Array:
+def numbers(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Array:
     """Finite real numbers in one of the shapes; traced ones pass, so that they can be differentiated."""
     traced = checks.is_traced(value)
     try:

@@ -1,0 +1,89 @@
+"""Spins on a periodic lattice in one, two or three dimensions, on so(3)* for each spin."""
+
+from itertools import product
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..algebras.product import Product
+from ..algebras.so3 import SO3
+from ..numerics import checks
+from ..systems import System
+from .origin import model
+from .spin_chain import numbers, random_spins
+
+_MOST_SPINS = 2**24
+
+
+@model
+def spin_lattice(
+    shape: Any = (8, 8),
+    *,
+    coupling: float = 1.0,
+    anisotropy: float = 0.0,
+    field: Any = (0.0, 0.0, 0.0),
+    dm: Any = None,
+    dipole: float = 0.0,
+    cutoff: float = 2.0,
+    key: Any = 0,
+    S0: Any = None,
+) -> tuple[System, Array]:
+    """Landau–Lifshitz spins on a periodic chain, square or simple cubic lattice, S_i' = S_i × ∂h/∂S_i:
+
+        h = − J Σ S_i·S_{i+a} + ½ d Σ (S_i^z)² − B·Σ S_i − Σ D_a·(S_i × S_{i+a})
+            + g Σ_{r ≤ R} (S_i·S_j − 3 (S_i·r̂)(S_j·r̂))/r³.
+
+    The sums with a run over the axes of the lattice, each bond once; the last over pairs of spins a vector r apart,
+    r = |r| up to the `cutoff` R, each pair once, the lattice constant being 1. J > 0 is ferromagnetic; d > 0 makes the
+    x-y plane easy, d < 0 the z axis. No noise: `cj.heat_bath` has that. Neighbours are found by shifts of the lattice,
+    so that the cost is linear in the number of spins.
+
+    - `shape`: one to three numbers of spins, each at least 3.
+    - `coupling` J, `anisotropy` d, `field` B, `dipole` g: numbers, B a vector. All are in `params`.
+    - `dm`: the vectors D_a of Dzyaloshinskii and Moriya, a row for each axis; None for none.
+    - `S0`: the start, shape (*shape, 3), of any lengths; by default unit spins drawn uniformly from `key`.
+
+    The state is a vector of length 3n; `mu.reshape(*shape, 3)` has a spin at each site.
+    """  # fmt: skip
+    sizes = tuple(checks.count("shape", n, least=3) for n in np.atleast_1d(np.asarray(shape, object)))
+    if not 1 <= len(sizes) <= 3 or np.prod(sizes) > _MOST_SPINS:
+        raise ValueError(f"shape must be one to three numbers, of at most {_MOST_SPINS} spins in all, not {shape!r}.")
+    n, axes = int(np.prod(sizes)), len(sizes)
+    params = {
+        "coupling": numbers("coupling", coupling, ((),)),
+        "anisotropy": numbers("anisotropy", anisotropy, ((),)),
+        "field": numbers("field", field, ((3,),)),
+    }
+    if dm is not None:
+        params["dm"] = numbers("dm", dm, ((axes, 3),))
+    apart = _vectors(sizes, checks.positive("cutoff", cutoff)) if checks.finite("dipole", dipole) else []
+    if apart:
+        params["dipole"] = numbers("dipole", dipole, ((),))
+    start = random_spins(n, key) if S0 is None else numbers("S0", S0, ((*sizes, 3),))
+
+    def hamiltonian(mu: Array, p: dict) -> Array:
+        S = mu.reshape(*sizes, 3)
+        nearest = [jnp.roll(S, -1, axis=a) for a in range(axes)]
+        h = -p["coupling"] * jnp.sum(S * sum(nearest))
+        h = h + 0.5 * p["anisotropy"] * jnp.sum(S[..., 2] ** 2) - jnp.sum(p["field"] * S)
+        if "dm" in p:
+            h = h - sum(jnp.sum(p["dm"][a] * jnp.cross(S, x)) for a, x in enumerate(nearest))
+        for r in apart:
+            far, length = jnp.roll(S, tuple(-k for k in r), axis=tuple(range(axes))), np.linalg.norm(r)
+            unit = np.pad(np.array(r) / length, (0, 3 - axes))
+            pairs = jnp.sum(S * far) - 3.0 * jnp.sum((S @ unit) * (far @ unit))
+            h = h + p["dipole"] * pairs / length**3
+        return h
+
+    return System(Product(SO3(), copies=n), hamiltonian, params=params), start.reshape(-1)
+
+
+def _vectors(sizes: tuple[int, ...], cutoff: float) -> list[tuple[int, ...]]:
+    """Vectors r of the lattice up to the cutoff, one of each pair ±r; they must not reach around the lattice."""
+    if 2 * cutoff >= min(sizes):
+        raise ValueError(f"cutoff must be below half of the shortest side, {min(sizes) / 2:g}, not {cutoff:g}.")
+    reach = range(-int(cutoff), int(cutoff) + 1)
+    vectors = product(reach, repeat=len(sizes))
+    return [r for r in vectors if r > (0,) * len(sizes) and np.linalg.norm(r) <= cutoff + 1e-12]

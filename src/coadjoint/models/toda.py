@@ -1,0 +1,48 @@
+"""The open Toda lattice in Flaschka's variables, on the dual of a solvable algebra."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..algebras.structure import StructureConstants
+from ..numerics import checks
+from ..systems import System, salt
+from .origin import model
+
+
+@model
+def toda(n: int = 4, alpha: Any = None, q0: Any = None, p0: Any = None) -> tuple[System, Array]:
+    """n particles on a line, each repelled exponentially by its neighbours, in Flaschka's variables:
+
+        a_i' = a_i (b_{i+1} − b_i),   b_i' = 2 (a_i² − a_{i−1}²),   h = ½ Σ b_i² + Σ a_i²,
+
+    left-invariant for [e_{b_i}, e_{a_i}] = −e_{a_i}, [e_{b_{i+1}}, e_{a_i}] = e_{a_i}, others 0. With a_i = ½ exp(½(q_i
+    − q_{i+1})) and b_i = −½ p_i it is q' = p, p_i' = exp(q_{i−1} − q_i) − exp(q_i − q_{i+1}). The Casimir is Σ b_i, the
+    momentum; the eigenvalues of the tridiagonal matrix with diagonal b and off-diagonal a are integrals, and as t → ∞ a
+    → 0 while b goes to them, in order. The state is (a_1 … a_{n−1}, b_1 … b_n). Noise is SALT: `alpha` is one element
+    of 2n − 1 numbers, or several as rows; None for none. By default the particles start at rest, apart by 1, but for
+    the first, which moves on with p = 1.
+
+    Reference: Flaschka, The Toda lattice II (1974).
+    """  # fmt: skip
+    n = checks.count("n", n, least=2)
+    q = np.arange(n, dtype=float) if q0 is None else checks.vector("q0", q0, n)
+    p = np.eye(n)[0] if p0 is None else checks.vector("p0", p0, n)
+    a, b = np.arange(n - 1), np.arange(n - 1, 2 * n - 1)
+    C = np.zeros((2 * n - 1,) * 3)
+    for first, second, sign in ((b[:-1], a, -1.0), (b[1:], a, 1.0)):
+        C[first, second, a], C[second, first, a] = sign, -sign
+    noise = []
+    if alpha is not None:
+        beta = np.atleast_2d(np.asarray(alpha, dtype=np.float64))
+        if beta.ndim != 2 or beta.shape[1] != 2 * n - 1 or not np.all(np.isfinite(beta)):
+            raise ValueError(f"alpha must be {2 * n - 1} numbers, or several such rows, not of shape {beta.shape}.")
+        noise = [salt(beta)]
+
+    def hamiltonian(mu: Array) -> Array:
+        return jnp.sum(mu[: n - 1] ** 2) + 0.5 * jnp.sum(mu[n - 1 :] ** 2)
+
+    start = np.concatenate([0.5 * np.exp(0.5 * (q[:-1] - q[1:])), -0.5 * p])
+    return System(StructureConstants(C), hamiltonian, noise), jnp.asarray(start)

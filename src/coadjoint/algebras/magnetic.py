@@ -185,10 +185,10 @@ class MagneticSU(LieAlgebra):
         return (*powers, *(f"Tr WΘ^{k}" for k in range(1, self._cross_powers + 1)))
 
     def casimir_scales(self, mu: Pair) -> Float[Array, " k"]:
-        """Σ|θ|ᵏ over the eigenvalues θ of H, and ‖W‖ ‖Hᵏ‖."""
+        """Σ|θ|ᵏ over the eigenvalues θ of H, and ‖W‖ ‖Hᵏ‖, or ‖Θ‖ ‖Hᵏ‖ where W is smaller: it may start from 0."""
         lam = jnp.abs(jnp.linalg.eigvalsh(-1j * mu[1]))
         k = np.arange(1, self._cross_powers + 1)[:, None]
-        cross = jnp.linalg.norm(mu[0]) * jnp.sqrt(jnp.sum(lam ** (2 * k), axis=1))
+        cross = _size(mu) * jnp.sqrt(jnp.sum(lam ** (2 * k), axis=1))
         return jnp.concatenate([self.su.casimir_scales(mu[1]), cross])
 
     @property
@@ -202,16 +202,21 @@ class MagneticSU(LieAlgebra):
         return 2 * (self.n - 1)
 
     def orbit_error(self, mu: Pair, start: Pair) -> Float[Array, ""]:
-        """The largest change of an eigenvalue of Θ over ‖Θ‖₂, or of Tr(WΘᵏ), k < n and at most 8, over ‖W‖ ‖Θᵏ‖."""
+        """The largest change of an eigenvalue of Θ over ‖Θ‖₂, or of Tr(WΘᵏ), k < n and at most 8, scaled as there."""
         eigenvalues = self.su.orbit_error(mu[1], start[1])
         powers = min(self.n - 1, 8)
         lam = jnp.abs(jnp.linalg.eigvalsh(-1j * start[1]))
         size = jnp.where(jnp.max(lam) > 0, jnp.max(lam), 1.0)
         scaled = jnp.array([1.0, 1.0 / size])[:, None, None]
         k = np.arange(1, powers + 1)[:, None]
-        scales = jnp.linalg.norm(start[0]) * jnp.sqrt(jnp.sum((lam / size) ** (2 * k), axis=1))
+        scales = _size(start) * jnp.sqrt(jnp.sum((lam / size) ** (2 * k), axis=1))
         change = jnp.abs(_cross(scaled * mu, powers) - _cross(scaled * start, powers))
         return jnp.maximum(eigenvalues, jnp.max(change / jnp.where(scales > 0, scales, 1.0), initial=0.0))
+
+
+def _size(mu: Pair) -> Float[Array, ""]:
+    """The larger of ‖W‖ and ‖Θ‖."""
+    return jnp.max(jnp.linalg.norm(mu, axis=(1, 2)))
 
 
 def _cross(mu: Pair, powers: int) -> Float[Array, " k"]:

@@ -53,7 +53,7 @@ nb_execution_mode = "cache" if nb_execution_cache_path else "force"
 if os.environ.get("COADJOINT_SITE_QUICK"):
     nb_execution_mode = "off"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 600  # a cell takes seconds; a busy machine may take its time
 nb_execution_in_temp = True
 nb_merge_streams = True
 

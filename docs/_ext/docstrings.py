@@ -1,8 +1,11 @@
 """Docstrings of this library as reStructuredText: plain equations in indented blocks, lists, `names` in backquotes."""
 
+import functools
 import inspect
 import re
 import textwrap
+import unicodedata
+from pathlib import Path
 from typing import Any
 
 import coadjoint
@@ -84,9 +87,38 @@ def convert(lines: list[str]) -> list[str]:
     return out
 
 
+def _plainest(text: str) -> str:
+    """Letters and digits alone, so that a title is found however it is set."""
+    text = re.sub(r"\{?\\['\"`]\{?(\w)\}*|\\(o|ss)\b", lambda m: m[1] or {"o": "ø", "ss": "ß"}[m[2]], text)
+    decomposed = unicodedata.normalize("NFD", text.lower()).replace("ø", "o").replace("ß", "ss")
+    return re.sub(r"[^a-z0-9]+", " ", "".join(c for c in decomposed if not unicodedata.combining(c)))
+
+
+@functools.cache
+def _works() -> dict[str, tuple[str, str, str]]:
+    """Title, first author and year of each work of references.bib, by its key."""
+    text = (Path(__file__).parents[1] / "references.bib").read_text(encoding="utf-8")
+    found = {}
+    for key, body in re.findall(r"^@\w+\{(\w+),\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        fields = dict(re.findall(r"^\s*(\w+)\s*=\s*\{(.*)\},?$", body, re.MULTILINE))
+        author = _plainest(fields["author"].split(",")[0]).strip()
+        found[key] = _plainest(fields["title"]).strip(), author, fields["year"]
+    return found
+
+
+def cited(text: str) -> list[str]:
+    """The keys of the works that a docstring names, by title, or by first author and year."""
+    plain = _plainest(text)
+    by_year = {key: rf"\b{author}\b[a-z ]{{0,60}}\b{year}\b" for key, (_, author, year) in _works().items()}
+    return [key for key, (title, *_) in _works().items() if title in plain or re.search(by_year[key], plain)]
+
+
 def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     if name == "coadjoint" or name.startswith("coadjoint."):
+        keys = cited("\n".join(lines))
         lines[:] = convert(lines)
+        if keys:
+            lines += ["", f"Bibliography: :cite:t:`{','.join(keys)}`.", ""]
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -75,6 +75,30 @@ def test_docstrings_become_readable(reference):
     assert docstrings.convert(["ad*_ξ μ and |γ|²"]) == [r"ad\*\_ξ μ and \|γ\|²"]
 
 
+def test_docstrings_cite(reference):
+    import docstrings
+
+    assert docstrings.cited(inspect.getdoc(cj.TMK)) == ["luesink2024casimir"]
+    assert docstrings.cited(inspect.getdoc(cj.models.sine_euler)) == ["zeitlin1991finite"]
+    assert set(docstrings.cited(inspect.getdoc(cj.models.maxwell_bloch))) >= {"david1992multiple"}
+    assert docstrings.cited("nothing of the kind") == []
+
+
+UNTRIED = {"docs/gpu.md"}  # needs a GPU
+
+
+def test_every_page_with_examples_is_run():
+    import test_readme
+
+    pages = [p for p in DOCS.rglob("*.md") if "generated" not in p.parts]
+    shown = {
+        str(p.relative_to(ROOT))
+        for p in pages
+        if re.search(r"^```python$", p.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert shown - UNTRIED <= set(test_readme.PAGES)
+
+
 SCRIPTS = sorted((DOCS / "gallery").glob("*.py"))
 
 

@@ -168,13 +168,16 @@ class _Step:
         M = D + FE if mean else D
         delta = self.rough_half_zeta(M) - s
         dD, dM = self.follow(delta, s, w + D, E, Level.LEAST)
-        z = product(s, delta, Level.LEAST)
+        moved_E = E + delta
+        if guess is None:  # δ is not so small that what is of second order in s and δ could be left out
+            z = product(s, delta, Level.LEAST)
+            moved_E = moved_E + z + dagger(z)
         more = self.linear(dM)
         S = made_skew((s + delta + more).astype(F64))
         rate = norm(more) / jnp.maximum(norm(delta), 1e-300)
         yes, nought = jnp.ones((), bool), jnp.zeros(())
         none = zero, zero.astype(F32), zero.astype(F32), nought, rate
-        moved = (D + dD).astype(F64), E + delta + z + dagger(z)
+        moved = (D + dD).astype(F64), moved_E
         return _At(S, S if exp else None, *moved, yes, nought, *none, jnp.zeros((), int), yes), digits
 
     def evaluate(self, at: _At, tol: Float[Array, ""], defect: Float[Array, ""]) -> _At:

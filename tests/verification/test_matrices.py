@@ -1,0 +1,46 @@
+"""The spectrum of a fluid over many stochastic steps, and a steady flow, by products alone."""
+
+import numpy as np
+import pytest
+
+import coadjoint as cj
+
+STEPS = 10_000
+METHODS = {
+    "isospectral": cj.IsospectralMidpoint(tol=1e-12),
+    "Cayley": cj.TMK(tol=1e-12, tau=cj.Cayley()),
+    "exp": cj.TMK(tol=1e-12),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_eigenvalues_over_1e4_stochastic_steps(method):
+    """n = 65, 96 noise fields, operator norms of dt P and of the noise in a step about 0.1."""
+    n = 65
+    modes = [(a, b) for a in range(-5, 6) for b in range(6) if b > 0 or a > 0][:48]
+    both = [m for m in modes for _ in range(2)]
+    sizes = np.array([phase / np.hypot(*m) for m in modes for phase in (1, 1j)])
+    system, W0 = cj.models.sine_euler(n, noise_modes=both, amplitude=sizes)
+    dt = 0.1 / np.linalg.norm(np.asarray(system.drift(W0)), 2)
+    draw = np.random.default_rng(0).normal(size=system.n_noise)
+    noise = np.sqrt(dt) * np.linalg.norm(np.asarray(system.noise(W0, draw)), 2)
+    system, W0 = cj.models.sine_euler(n, noise_modes=both, amplitude=0.1 / noise * sizes)
+    sol = cj.solve(system, W0, t1=STEPS * dt, dt=dt, key=0, save_every=STEPS // 4, integrator=METHODS[method])
+    assert sol.stats.unsolved == 0 and sol.stats.iterations < 3
+    before, *after = (np.linalg.eigvalsh(-1j * np.asarray(W)) for W in sol.mu)
+    assert max(np.abs(x - before).max() for x in after) <= 1e-13 * np.abs(before).max()
+
+
+@pytest.mark.slow
+def test_a_flow_of_one_shell_is_steady_with_tmk():
+    """|m|² = 25 for all of its modes; the midpoint rule moves it at O(dt²)."""
+    n = 33
+    omega = np.zeros((n, n), complex)
+    for a, b in ((5, 0), (3, 4), (4, -3)):
+        omega[a % n, b % n] = omega[-a % n, -b % n] = 1.0
+    system, W0 = cj.models.sine_euler(n, omega=omega, noise_modes=None)
+    dt = 0.1 / np.linalg.norm(np.asarray(system.drift(W0)), 2)
+    for name, moved in (("exp", 1e-13), ("Cayley", 1e-13)):
+        sol = cj.solve(system, W0, t1=50 * dt, dt=dt, save_every=50, integrator=METHODS[name])
+        assert np.abs(sol.mu[-1] - sol.mu[0]).max() <= moved * np.abs(sol.mu[0]).max()

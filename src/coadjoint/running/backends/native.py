@@ -34,13 +34,26 @@ _PIECE = 256  # saved times whose states go through the user's `save` together
 
 def prepare(plan: Plan) -> "NativeProgram | Refusal":
     """Native code for the step of the plan, or why there is none."""
+    kernel = unfit(plan) or kernel_for(plan, Cpu(width_of(plan)))
+    return kernel if isinstance(kernel, Refusal) else NativeProgram(plan, kernel)
+
+
+def unfit(plan: Plan) -> Refusal | None:
+    """Why native code is not even tried, on no target."""
     algebra = plan.system.algebra
     if not jnp.issubdtype(algebra.dtype, jnp.floating):
         return Refusal(f"states of {type(algebra).__name__} are complex, and native code has real numbers only.")
     if algebra.dim > LARGEST:
         return Refusal(f"the algebra has dimension {algebra.dim}, and native code is made for {LARGEST} at most.")
-    kernel = kernel_for(plan, Cpu(width_of(plan)))
-    return kernel if isinstance(kernel, Refusal) else NativeProgram(plan, kernel)
+    return None
+
+
+def on_cpu() -> AbstractContextManager[Any]:
+    """The CPU, whatever JAX's default device is."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX was told to know no CPU
+        return nullcontext()
 
 
 class NativeProgram:
@@ -57,11 +70,8 @@ class NativeProgram:
         self.starts = Starts(plan, self.core)
 
     def placed(self) -> AbstractContextManager[Any]:
-        """The CPU, whatever JAX's default device is."""
-        try:
-            return jax.default_device(jax.local_devices(backend="cpu")[0])
-        except RuntimeError:  # JAX was told to know no CPU
-            return nullcontext()
+        """The CPU."""
+        return on_cpu()
 
     def slots(self, tile: Tile) -> int:
         """As the plan has it."""

@@ -7,7 +7,7 @@ and stepped by the host's own programs.
 """
 
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -28,11 +28,10 @@ from .hard import Singly
 from .increments import Source
 from .kernels import Held, Kernel, kernel_for, width_of
 from .launching import Machine
-from .native import NativeProgram, reduced_rows, saved_rows
-from .native import prepare as prepare_on_cpu
-from .reducing import Reduction, constants, reduction_for
+from .native import on_cpu, reduced_rows, saved_rows, unfit
+from .reducing import CpuReduction, Reduction, constants, reduction_for
 from .words import as_words
-from .xla import start_tile
+from .xla import Core, start_tile
 
 TOGETHER = 2**18  # members that are stepped as one, at most
 FEWEST = 2**12  # members from which on a GPU pays
@@ -51,9 +50,9 @@ def prepare(plan: Plan) -> "GpuProgram | Refusal":
     work = plan.members * plan.steps * _STEP / cores()
     if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
         return Refusal("the run is too small for a GPU.", expected=True)
-    on_cpu = prepare_on_cpu(plan)
-    if isinstance(on_cpu, Refusal):  # which says so itself
-        return Refusal(on_cpu.reason, expected=True)
+    refused = unfit(plan)
+    if refused is not None:  # which is said of native code itself
+        return refused._replace(expected=True)
     kernel = kernel_for(plan, machine.target, drawn=True)
     if isinstance(kernel, Refusal):  # the driver has no numbers that code can draw, or something else is wrong
         given = kernel_for(plan, machine.target)
@@ -62,7 +61,7 @@ def prepare(plan: Plan) -> "GpuProgram | Refusal":
         if given.native.columns and plan.backend == "auto":
             return Refusal("On a GPU: a kernel cannot draw this path, and from memory it would take longer than here.")
         kernel = given
-    return GpuProgram(plan, kernel, machine, on_cpu)
+    return GpuProgram(plan, kernel, machine)
 
 
 class GpuProgram:
@@ -70,17 +69,28 @@ class GpuProgram:
 
     backend, reason = "native-gpu", ""
 
-    def __init__(self, plan: Plan, kernel: Kernel, machine: Machine, on_cpu: NativeProgram):
-        self.plan, self.kernel, self.machine, self.on_cpu = plan, kernel, machine, on_cpu
+    def __init__(self, plan: Plan, kernel: Kernel, machine: Machine):
+        self.plan, self.kernel, self.machine, self.core = plan, kernel, machine, Core.of(plan)
         self.together = max(1, TOGETHER // plan.tile)
         self.workers: int | None = len(machine.devices)
-        self.merge = on_cpu.merge
-        found = None if plan.save is not None or on_cpu.reduction is None else reduction_for(plan, machine.target)
-        self.reduction = None if found is None else DeviceReduction(machine, found, plan.tile)
+        found = reduction_for(plan, machine.target)
+        self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
+        self.reduction = None
+        if found is not None and plan.save is None:
+            self.reduction = DeviceReduction(machine, found, plan.tile)
+
+    @cached_property
+    def on_host(self) -> CpuReduction | None:
+        """The reducer on the CPU, which has the same tree: made when it is needed."""
+        return CpuReduction.of(self.plan, width_of(self.plan))
 
     def placed(self) -> AbstractContextManager[Any]:
         """The CPU, for all that is done once: so its bits are the CPU's."""
-        return self.on_cpu.placed()
+        return on_cpu()
+
+    def device(self, tile: Tile) -> Any:
+        """The GPU for some tiles."""
+        return self.machine.devices[tile.numbers.start // self.together % len(self.machine.devices)]
 
     def slots(self, tile: Tile) -> int:
         """As many as fit."""
@@ -91,33 +101,33 @@ class GpuProgram:
         plan = self.plan
         alike = plan.axes is None and not plan.states_by_member and not plan.turned_by_member
         numbers = tile.numbers[:1] if alike else tile.numbers
-        parts = [start_tile(self.on_cpu.core, plan.open_tile(range(k, k + 1))) for k in numbers]
-        if not alike:
+        parts = [start_tile(self.core, plan.open_tile(range(k, k + 1))) for k in numbers]
+        if alike:
+            points, first = (
+                jax.tree.map(lambda x, count=count: np.broadcast_to(np.asarray(x)[:1], (count, *x.shape[1:])), part)
+                for part, count in zip(parts[0], (tile.member.size, tile.count), strict=True)
+            )
+        else:
             points, first = jax.tree.map(lambda *x: np.concatenate([np.asarray(a) for a in x]), *parts)
+        if self.reduction is None:
             return points, self.reduced(tile, first, 1)
-        points, first = (
-            jax.tree.map(lambda x, count=count: np.broadcast_to(np.asarray(x)[:1], (count, *x.shape[1:])), part)
-            for part, count in zip(parts[0], (tile.member.size, tile.count), strict=True)
-        )
-        return points, self.reduced(tile, first, 1, alike)
+        words = np.concatenate([as_words(x[:, 0]).T for x in jax.tree.leaves(first.values)])
+        words = jax.device_put(np.ascontiguousarray(words), self.device(tile))
+        return points, self.reduction.tiles([words], len(tile.numbers), tile.count)
 
-    def reduced(self, tile: Tile, rows: Record, slots: int, alike: bool = False) -> PyTree:
+    def reduced(self, tile: Tile, rows: Record, slots: int) -> PyTree:
         """The records of some tiles; with a reducer, its accumulators, by the programs of the CPU."""
         if self.plan.reduce is None:
             return rows
-        parts, known = [], {}
+        parts = []
         for i in range(len(tile.numbers)):
             own = jax.tree.map(lambda x, at=tile.members(i): x[at], rows)
-            count = len(jax.tree.leaves(own)[0])
-            if not alike or count not in known:
-                known[count] = reduced_rows(self.plan, self.on_cpu.reduction, own, count, slots)
-            parts.append(known[count])
+            parts.append(reduced_rows(self.plan, self.on_host, own, len(jax.tree.leaves(own)[0]), slots))
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
     def stepper(self, tile: Tile, points: Point, n: int) -> "GpuStepper":
         """Ready to go on."""
-        devices = self.machine.devices
-        return GpuStepper(self, tile, points, n, devices[tile.numbers.start // self.together % len(devices)])
+        return GpuStepper(self, tile, points, n, self.device(tile))
 
 
 _programs: Bounded[Any] = Bounded()
@@ -217,12 +227,13 @@ class GpuStepper:
         plan, every = self.plan, self.plan.save_every
         n = np.array(self.n)
         lanes = np.flatnonzero(n < end)
-        core, width = self.program.on_cpu.core, width_of(plan)
-        kernel = kernel_for(plan, Cpu(width), thorough=True)
-        kernel = self.program.on_cpu.kernel if isinstance(kernel, Refusal) else kernel
+        target = Cpu(width_of(plan))
+        kernel = kernel_for(plan, target, thorough=True)
+        kernel = kernel_for(plan, target) if isinstance(kernel, Refusal) else kernel
+        assert isinstance(kernel, Kernel)  # what a GPU takes, a CPU does
         window = plan.window(int(n.min()) // BLOCK)
         before = np.ascontiguousarray(np.asarray(self.state)[:, lanes].T)
-        after = Singly(kernel, core, plan, self.tile, self.held, window).step(lanes, before, n[lanes])
+        after = Singly(kernel, self.program.core, plan, self.tile, self.held, window).step(lanes, before, n[lanes])
         n[lanes] += 1
         state = np.array(self.state)
         state[:, lanes] = after.T
@@ -240,7 +251,9 @@ class GpuStepper:
         """What was saved."""
         plan, program = self.plan, self.program
         if program.reduction is not None:
-            return program.reduction.tiles(self.slots, saved, len(self.tile.numbers), self.tile.count)
+            take = _programs.get("one time", lambda: jax.jit(_one_time, static_argnums=2))
+            times = (take(self.slots, np.asarray(k), program.reduction.values) for k in range(saved))
+            return program.reduction.tiles(list(times), len(self.tile.numbers), self.tile.count)
         shapes = self.kernel.native.saved
         fetched = min(len(self.slots), 1 << max(saved - 1, 0).bit_length())  # one program serves several numbers
         words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :saved]
@@ -271,6 +284,11 @@ def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[
     return out
 
 
+def _one_time(slots: Array, k: Array, words: int) -> Array:
+    """The first words of slot k."""
+    return jax.lax.dynamic_index_in_dim(slots, k, keepdims=False)[:words]
+
+
 class DeviceReduction:
     """The tree of `reducing` on a GPU: of each saved time, all tiles at once."""
 
@@ -278,21 +296,25 @@ class DeviceReduction:
         self.machine, self.reduction, self.size = machine, reduction, size
         self.constants = [np.append(constants(x), 0.0) for x in (reduction.single, reduction.merge)]
 
-    def tiles(self, slots: Array, saved: int, tiles: int, count: int) -> PyTree:
-        """The accumulators (tiles, saved, …) of the words (slots, words, members) of states."""
+    @property
+    def values(self) -> int:
+        """Words of what is saved of a member."""
+        return self.reduction.values
+
+    def tiles(self, rows: list[Any], tiles: int, count: int) -> PyTree:
+        """The accumulators (tiles, times, …) of words (words, members) at some times."""
         key = self.reduction.single.loop, self.reduction.merge.loop, self.machine, self.size, tiles, count
         program = _programs.get(key, lambda: self.machine.jit(partial(self._one, tiles, count)))
-        made = [program(slots, np.asarray(k)) for k in range(saved)]
-        if not saved:
+        made = [program(x) for x in rows]
+        if not made:
             return jax.tree.map(lambda s: np.zeros((tiles, 0, *s.shape), s.dtype), self.reduction.accumulator)
-        words = np.stack([np.asarray(x) for x in made])  # (saved, words, tiles)
-        rows = np.ascontiguousarray(words.transpose(2, 0, 1)).reshape(tiles * saved, -1, 1)
-        return jax.tree.map(lambda x: x.reshape(tiles, saved, *x.shape[1:]), self.reduction.leaves(rows))
+        words = np.stack([np.asarray(x) for x in made])  # (times, words, tiles)
+        flat = np.ascontiguousarray(words.transpose(2, 0, 1)).reshape(tiles * len(made), -1, 1)
+        return jax.tree.map(lambda x: x.reshape(tiles, len(made), *x.shape[1:]), self.reduction.leaves(flat))
 
-    def _one(self, tiles: int, count: int, slots: Array, k: Array) -> Array:
-        """Accumulators (words, tiles) at saved time k."""
-        values, words, size = self.reduction.values, self.reduction.words, self.size
-        x = jax.lax.dynamic_index_in_dim(slots, k, keepdims=False)[:values]
+    def _one(self, tiles: int, count: int, x: Array) -> Array:
+        """Accumulators (words, tiles) of the words (words, members) at one time."""
+        words, size = self.reduction.words, self.size
         x = jnp.pad(x, ((0, 0), (0, tiles * size - count)))
         acc = self._call(self.reduction.single.loop, self.constants[0], x).reshape(words, tiles, size)
         member = np.arange(tiles * size).reshape(tiles, size)

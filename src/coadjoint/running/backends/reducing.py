@@ -23,7 +23,7 @@ from ..plan import Plan
 from .words import packed, unpacked
 
 LARGEST = 256  # words of an accumulator, …
-_OPERATIONS = 4000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
+_OPERATIONS = 2000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
 
 _made: Bounded["Reduction | None"] = Bounded()
 

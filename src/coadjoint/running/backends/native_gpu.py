@@ -33,7 +33,7 @@ from .reducing import CpuReduction, Reduction, constants, reduction_for
 from .words import as_words
 from .xla import Core, start_tile
 
-TOGETHER = 2**18  # members that are stepped as one, at most
+TOGETHER = 2**19  # members that are stepped as one, at most
 FEWEST = 2**12  # members from which on a GPU pays
 _START = 2.0  # seconds that kernels take to be made and loaded, …
 _STEP = 4e-8  # … and that a step takes on one core

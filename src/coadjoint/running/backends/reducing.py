@@ -120,6 +120,7 @@ class CpuReduction:
     def __init__(self, reduction: Reduction):
         self.reduction = reduction
         self.width = reduction.single.loop.width
+        self.constants = {id(x): constants(x) for x in (reduction.single, reduction.merge)}
 
     @staticmethod
     def of(plan: Plan, width: int) -> "CpuReduction | None":
@@ -162,7 +163,7 @@ class CpuReduction:
         out = np.empty((lanes, 1, native.loop.saved, width), np.int64)
         nothing = np.empty((lanes, 0, width)), np.empty((lanes, 1, 0, width))
         own = np.ascontiguousarray(own).reshape(lanes, words, width)
-        native.loop(np.zeros(lanes, np.int64), 1, 0, 1, 0, nothing[0], constants(native), own, nothing[1], out)
+        native.loop(np.zeros(lanes, np.int64), 1, 0, 1, 0, nothing[0], self.constants[id(native)], own, nothing[1], out)
         return out.reshape(groups, times, -1, width)
 
     def _present(self, merged: np.ndarray, first: np.ndarray, half: int, count: int) -> np.ndarray:

@@ -116,7 +116,8 @@ def run_tile(
         run.stand(here, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
         rows = stepper.advance(n1)
         run.stand(here, "sink", n1)
-        keep(n0 // plan.save_every + 1, rows)
+        if n1 // plan.save_every > n0 // plan.save_every:
+            keep(n0 // plan.save_every + 1, rows)
         points = stepper.points()
         bar.add((n1 - n0) * tile.count, points, tile.mu0)
         if plan.throw and np.any(np.asarray(points.totals.unsolved)[: tile.count]):

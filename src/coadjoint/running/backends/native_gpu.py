@@ -255,7 +255,7 @@ class GpuStepper:
             times = (take(self.slots, np.asarray(k), program.reduction.values) for k in range(saved))
             return program.reduction.tiles(list(times), len(self.tile.numbers), self.tile.count)
         shapes = self.kernel.native.saved
-        fetched = min(len(self.slots), 1 << max(saved - 1, 0).bit_length())  # one program serves several numbers
+        fetched = min(len(self.slots), 1 << (saved - 1).bit_length()) if saved else 0  # one program for several numbers
         words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :saved]
         out, at = [], 0
         for s in jax.tree.leaves(shapes):

@@ -158,9 +158,9 @@ def test_no_bit_depends_on_the_order_of_tiles(small_tiles, monkeypatch):
     """The last tile first, or one after the other: the same bits, of statistics too."""
     usual = ensemble(), ensemble(reduce=cj.Covariance())
 
-    def backwards(work, items):
-        done = {item: work(item) for item in reversed(list(items))}
-        yield from (done[item] for item in items)
+    def backwards(jobs, tiles):
+        done = {(job, numbers): jobs[job].tiles(numbers) for job, numbers in reversed(tiles)}
+        yield from (done[tile] for tile in tiles)
 
     monkeypatch.setattr(loop, "threads", backwards)
     same_bits(ensemble().mu, usual[0].mu)

@@ -49,7 +49,10 @@ LAYERS = {
         ("edge",),
     ),
     "edge": Layer(
-        ("store", "store.*", "experiments", "experiments.*", "report", "report.*", "command", "command.*"),
+        (
+            *("store", "store.*", "experiments", "experiments.*", "report", "report.*", "command", "command.*"),
+            *("clusters", "clusters.*"),
+        ),
         (*CORE, "package"),
     ),
     "package": Layer(("",), CORE, ("edge",)),

@@ -35,6 +35,7 @@ class What(StrEnum):
 
 
 _JSON = typer.Option(False, "--json", help="Write JSON for other programs, one object a line.")
+_ON = typer.Option(None, metavar="CLUSTER", help="A Dask scheduler, tcp://…, or local:8 for eight processes here.")
 
 
 @app.command()
@@ -42,6 +43,7 @@ def run(
     experiment: Path = typer.Argument(help="An experiment file (TOML); `coadjoint new` writes one."),
     out: Path | None = typer.Option(None, help="The store to write; by default the name of the file, ending in .zarr."),
     settings: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="Replace a value: --set run.dt=0.005"),
+    on: str | None = _ON,
     as_json: bool = _JSON,
 ) -> None:
     """Run an experiment file into a store.
@@ -55,7 +57,7 @@ def run(
 
         loaded = load(experiment, settings)
         store = out or Path(experiment.with_suffix(".zarr").name)
-        work(loaded, store, progress=_bar(as_json))
+        work(loaded, store, progress=_bar(as_json), on=on)
         _report(store, as_json)
 
 
@@ -67,13 +69,14 @@ def resume(
     backend: str | None = typer.Option(
         None, help="What computes the steps from now on: auto, native-gpu, native or xla."
     ),
+    on: str | None = _ON,
     as_json: bool = _JSON,
 ) -> None:
     """Go on with a run from its last checkpoint, or extend one that is finished."""
     with _errors("resume", as_json):
         from ..experiments.experiment import resume as work
 
-        work(store, t1=t1, model=model, backend=backend, progress=_bar(as_json))
+        work(store, t1=t1, model=model, backend=backend, progress=_bar(as_json), on=on)
         _report(store, as_json)
 
 
@@ -197,6 +200,7 @@ def _report(store: Path, as_json: bool) -> None:
 @contextlib.contextmanager
 def _errors(command: str, as_json: bool) -> Iterator[None]:
     """What went wrong is one sentence; status 2 for what the user can put right, 130 after Ctrl-C."""
+    from ..running.placing import ClusterError
     from ..running.results import UnsolvedStepError
     from ..store.durable import StoreError
 
@@ -215,7 +219,7 @@ def _errors(command: str, as_json: bool) -> Iterator[None]:
     except UnsolvedStepError as error:
         say(str(error).replace("; what was computed is in this error's `solution`", ""))
         raise typer.Exit(1) from None
-    except (StoreError, ValueError, TypeError, OSError) as error:
+    except (StoreError, ClusterError, ValueError, TypeError, OSError) as error:
         say(str(error))
         raise typer.Exit(2) from None
 

@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,6 +20,7 @@ from ..running.exclusive import uses_lapack, xla_alone
 from ..running.plan import Plan
 from ..running.points import Point
 from ..running.results import scaled_errors
+from ..running.watching import Health
 
 _OFTEN, _SELDOM = 0.5, 10.0  # seconds between two looks: in a terminal, elsewhere
 
@@ -30,6 +31,7 @@ class Look(NamedTuple):
     done: int  # steps, over all members
     total: int
     rate: float  # steps a second
+    members: float  # a second
     iterations: float  # a step
     residual: float  # the worst so far
     casimir_error: float | None  # of the worst member in hand, scaled
@@ -42,7 +44,8 @@ class Look(NamedTuple):
 
     def note(self) -> str:
         """In words, without what a bar shows."""
-        words = [f"{self.rate:.3g} steps/s", f"{self.iterations:.1f} iterations/step", f"residual {self.residual:.0e}"]
+        words = [f"{self.rate:.3g} steps/s", *([f"{self.members:.3g} members/s"] if self.members else [])]
+        words += [f"{self.iterations:.1f} iterations/step", f"residual {self.residual:.0e}"]
         if self.casimir_error is not None:
             words.append(f"Casimirs {self.casimir_error:.0e}")
         if self.unsolved:
@@ -54,12 +57,12 @@ class Bar:
     """A Rich bar in a terminal; elsewhere a plain line every ten seconds, and one at the end.
 
     `lines`: JSON on standard output in place of both. One bar may serve several runs; `total` is the number of steps
-    of all of them.
+    of all of them, `members` that of their members.
     """
 
-    def __init__(self, total: int = 0, lines: bool = False):
-        self.total, self.lines = total, lines
-        self.done = self.before = 0
+    def __init__(self, lines: bool = False):
+        self.lines = lines
+        self.total = self.members = self.done = self.before = 0
         self.lock = threading.Lock()
         self.console = Console(file=sys.stderr)
         self.shown = self.console.is_terminal and not lines
@@ -95,29 +98,24 @@ class Bar:
 
     def add(self, more: int, points: Point, mu0: Array, plan: Plan) -> None:
         """So many more steps are done; the point where a run stands, and where it began."""
+        self.count(more, lambda: health_of(plan, points, mu0))
+
+    def count(self, more: int, health: Callable[[], Health]) -> None:
+        """So many more steps are done; `health` is asked when it is shown."""
         with self.lock:
             self.done += more
             now = time.perf_counter()
             finished = self.done >= self.total
             if finished or now - self.last > (_OFTEN if self.shown else _SELDOM):
                 self.last = now
-                self._show(self._look(now, points, mu0, plan))
+                self._show(self._look(now, health()))
             elif self.shown:
                 self.progress.update(self.task, completed=self.done)
 
-    def _look(self, now: float, points: Point, mu0: Array, plan: Plan) -> Look:
-        totals = jax.tree.map(np.asarray, points.totals)
-        steps = max(float(np.mean(totals.substeps)), 1.0)
+    def _look(self, now: float, health: Health) -> Look:
         rate = (self.done - self.before) / max(now - self.began, 1e-9)
-        return Look(
-            self.done,
-            self.total,
-            rate,
-            float(np.mean(totals.iterations)) / steps,
-            float(np.max(totals.residual)),
-            casimir_error(plan, points.mu, mu0),
-            int(np.sum(totals.unsolved)),
-        )
+        members = rate * self.members / self.total if self.members > 1 else 0.0
+        return Look(self.done, self.total, rate, members, *health)
 
     def _show(self, look: Look) -> None:
         if self.lines:
@@ -153,15 +151,34 @@ class Served:
         """So many more steps are done."""
         self.bar.add(more, points, mu0, self.plan)
 
+    def told(self, more: int, health: Health) -> None:
+        """So many more steps are done, elsewhere."""
+        self.bar.count(more, lambda: health)
+
 
 def bar_for(plan: Plan) -> Served:
     """A bar for one run."""
-    return Served(Bar(steps_of([plan])), plan, only=True)
+    bar = Bar()
+    bar.total, bar.members = size_of([plan])
+    return Served(bar, plan, only=True)
 
 
-def steps_of(plans: Iterable[Plan]) -> int:
-    """Steps of all members of all runs, as a bar counts them."""
-    return sum(plan.steps * (plan.members or 1) for plan in plans)
+def size_of(plans: Sequence[Plan]) -> tuple[int, int]:
+    """Steps of all members of all runs, as a bar counts them, and these members."""
+    members = [plan.members or 1 for plan in plans]
+    return sum(plan.steps * n for plan, n in zip(plans, members, strict=True)), sum(members)
+
+
+def health_of(plan: Plan, points: Point, mu0: Array) -> Health:
+    """How the members of a tile are."""
+    totals = jax.tree.map(np.asarray, points.totals)
+    steps = max(float(np.mean(totals.substeps)), 1.0)
+    return Health(
+        float(np.mean(totals.iterations)) / steps,
+        float(np.max(totals.residual)),
+        casimir_error(plan, points.mu, mu0),
+        int(np.sum(totals.unsolved)),
+    )
 
 
 def casimir_error(plan: Plan, mu: Array, mu0: Array) -> float | None:

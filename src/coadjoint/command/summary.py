@@ -11,9 +11,8 @@ import numpy as np
 from ..experiments.bath import ABOUT_BATH
 from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
 from ..running.results import scaled_errors
-from ..store.checkpoints import CHECKPOINTS, LOCK
-from ..store.durable import Lock
 from ..store.given import with_arrays
+from ..store.locks import store_lock
 from ..store.reading import Contents, contents, totals
 
 
@@ -43,7 +42,7 @@ def summary(path: Path) -> dict[str, Any]:
         "steps_done": done,
         "steps": total,
         "finished": done == total,
-        "being_written_by": Lock(path / CHECKPOINTS / LOCK).owner(),
+        "being_written_by": store_lock(path).owner(),
         "casimir_errors": casimir_errors(found),
         "iterations_per_step": float(stats["iterations"][begun].sum() / steps) if steps else 0.0,
         "worst_residual": float(np.max(stats["residual"][begun], initial=0.0)),

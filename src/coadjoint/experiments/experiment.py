@@ -17,6 +17,7 @@ import numpy as np
 from ..drivers import Brownian
 from ..integrators.tmk import TMK
 from ..running.backends import choose
+from ..running.placing import place_for
 from ..running.plan import Plan, plan_ensemble, plan_solve
 from ..store.durable import StoreError
 from ..store.given import with_arrays
@@ -132,13 +133,17 @@ def run(
     out: str | Path,
     *,
     progress: Any = False,
+    on: Any = None,
 ) -> Stored:
-    """Run an experiment (a TOML file, or its tables as a dictionary) into a new store."""
+    """Run an experiment (a TOML file, or its tables as a dictionary) into a new store; `on` a cluster, if one is given.
+
+    A cluster is a `distributed.Client`, the address of a Dask scheduler, or "local:8" for eight processes here.
+    """
     if isinstance(experiment, dict):
         experiment = Experiment(with_files(experiment, Path()), "experiment")
     elif not isinstance(experiment, Experiment):
         experiment = load(experiment)
-    return _execute(experiment, Path(out), False, progress)
+    return _execute(experiment, Path(out), False, progress, on)
 
 
 def resume(
@@ -148,12 +153,13 @@ def resume(
     model: Any = None,
     backend: str | None = None,
     progress: Any = False,
+    on: Any = None,
 ) -> Stored:
     """Go on with a run in a store, from its last checkpoint; to a later `t1`, if one is given.
 
     For runs of a model of `coadjoint.models`, by `solve`, `ensemble` or an experiment. For a model of your own give it
     again as `model`, the function or its name "module:function": nothing that a store names is ever called otherwise.
-    `backend`: in place of the one that was asked for before.
+    `backend`: in place of the one that was asked for before. `on`: a cluster, as in `run`.
     """
     path = Path(path)
     header = read_header(path, "resume")
@@ -178,10 +184,10 @@ def resume(
         if f"run.{key}" in swept:
             raise StoreError(f"{path} is a sweep over run.{key}, which cannot be {'extended' if t1 else 'changed'}.")
         tables["run"][key] = value
-    return _execute(Experiment(tables, str(path), factory), path, True, progress)
+    return _execute(Experiment(tables, str(path), factory), path, True, progress, on)
 
 
-def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any) -> Stored:
+def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any, on: Any) -> Stored:
     """All runs of the experiment; `progress` is true, false or a `Bar`, which serves all of them."""
     plans = experiment.plans()
     with _naming(experiment.source):
@@ -191,16 +197,19 @@ def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any) -
             raise ExperimentError(f"run.{first_line(error)}") from None
 
     def all_runs(watch: Any) -> Stored:
-        with recording(plans, programs, experiment.axes, path, resumed, experiment.tables) as store:
-            results = [store.execute(k, watch) for k in range(len(plans))]
+        with place_for(on, plans, programs, path, progress) as place:
+            with recording(plans, programs, experiment.axes, path, resumed, experiment.tables, place) as store:
+                # A cluster has all runs before it at once; here each has all cores for itself.
+                parts = [[k] for k in range(len(plans))] if place is None else [list(range(len(plans)))]
+                results = [result for runs in parts for result in store.execute(runs, watch)]
         return Stored(path, None, None) if experiment.axes else results[0]
 
     if not progress:
         return all_runs(False)
-    from ..command.progress import Bar, steps_of
+    from ..command.progress import Bar, size_of
 
     bar = Bar() if progress is True else progress
-    bar.total = steps_of(plans)
+    bar.total, bar.members = size_of(plans)
     with bar:
         return all_runs(bar.serving)
 

@@ -46,6 +46,7 @@ def ensemble(
     out: str | PathLike | None = None,
     resume: bool = False,
     backend: str = "auto",
+    on: Any = None,
 ) -> "Ensemble | Stored":
     """Integrate `members` trajectories of a system; member k follows its own path, given by (key, k) alone.
 
@@ -54,6 +55,8 @@ def ensemble(
     - `reduce`: a reducer such as `Mean()`, `Covariance()` or `Quantiles(...)`: only statistics are kept, as `reduced`.
     - `g0`: as in `solve`, one for all, or with a leading axis of members.
     - A given path (`Increments`) drives all members alike.
+    - `on`: a Dask cluster that computes, bit for bit the same: a `distributed.Client`, the address of a scheduler such
+      as "tcp://10.0.0.1:8786", or "local:8" for eight processes here (docs/clusters.md).
     - The rest is as in `solve`.
 
     Members sit in tiles of fixed size, member k in slot k mod P of tile k div P with P = 1024 (the next power of two
@@ -65,4 +68,4 @@ def ensemble(
         params=params, reduce=reduce, save_every=save_every, save=save, group=group, g0=g0, throw=throw,
         backend=backend, stored=is_stored(out, resume),
     )  # fmt: skip
-    return run_plan(plan, out, resume, progress)
+    return run_plan(plan, out, resume, progress, on)

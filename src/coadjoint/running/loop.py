@@ -1,10 +1,12 @@
 """The loop: a plan and its program, tile after tile and chunk after chunk, into a sink."""
 
 import time
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from itertools import chain, groupby
-from typing import Any
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,32 +27,87 @@ _FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
 _CHUNK_SECONDS = 0.5  # what a chunk should take: progress is shown, and Ctrl-C heard, this often
 
 
+class Done(NamedTuple):
+    """What became of a tile."""
+
+    members: int
+    totals: Totals  # of its members together
+    accumulators: PyTree  # if there is a reducer
+    failure: str = ""  # why there is no result, where the place could not compute it and the plan does not throw
+
+
+class Job(NamedTuple):
+    """A run on its way: what a place must know of it."""
+
+    plan: Plan
+    program: Program
+    output: Output
+    bar: Watch
+    run: Watched
+
+    def tiles(self, numbers: range) -> list[Done]:
+        """Run some tiles here, as one."""
+        with self.program.placed():
+            done = run_tiles(self.plan, self.program, numbers, self.output, self.bar, self.run)
+        return [Done(len(totals.iterations), together(totals), accumulators) for totals, accumulators in done]
+
+
 def execute(plan: Plan, program: Program, output: Output, progress: Any = False, place: Place | None = None) -> Any:
     """Run all tiles, in threads or at another place. A step that was not solved is raised if the plan says so."""
+    return execute_all([(plan, program, output)], progress, place)[0]
+
+
+def execute_all(
+    runs: Sequence[tuple[Plan, Program, Output]], progress: Any = False, place: Place | None = None
+) -> list[Any]:
+    """Several runs, such as those of a sweep, whose tiles are taken one after the other and may run side by side."""
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        jobs = [Job(*run, enter(watch(progress, run[0])), enter(Watched(run[0]))) for run in runs]
+        done = _each((place or threads)(jobs, [(k, numbers) for k, job in enumerate(jobs) for numbers in _parts(job)]))
+        stack.callback(done.close)
+        return [_result(job, done) for job in jobs]
+
+
+def _parts(job: Job) -> Iterator[range]:
+    """The tiles of a run, in parts that should be stepped as one."""
+    each, tiles = job.program.together, job.plan.tiles
+    return (range(k, min(k + each, tiles)) for k in range(0, tiles, each))
+
+
+def _each(parts: Generator[list[Done]]) -> Generator[Done]:
+    """What became of one tile after the other; when this is closed, so is the place."""
+    try:
+        for part in parts:
+            yield from part
+    finally:
+        parts.close()
+
+
+def _result(job: Job, done: Generator[Done]) -> Any:
+    """What a run returns, from what became of its tiles."""
+    plan, output = job.plan, job.output
     totals: Totals | None = None
-    tree, computed = MergeTree(plan.reduce, program.merge), 0
-    place = place or (threads if program.workers is None else partial(threads, workers=program.workers))
-    each = program.together
-    tiles = [range(k, min(k + each, plan.tiles)) for k in range(0, plan.tiles, each)]
-    with watch(progress, plan) as bar, Watched(plan) as run:
-
-        def some_tiles(numbers: range) -> list[tuple[Totals, PyTree]]:
-            with program.placed():
-                return run_tiles(plan, program, numbers, output, bar, run)
-
-        for own, accumulators in chain.from_iterable(place(some_tiles, tiles)):
-            computed += len(own.iterations)
-            own = together(own)
-            totals = own if totals is None else together(jax.tree.map(lambda *x: np.stack(x), totals, own))
-            if plan.throw and own.unsolved:
-                break
-            if plan.reduce is not None:
-                tree.push(accumulators)
+    tree, computed, failures = MergeTree(plan.reduce, job.program.merge), 0, []
+    for number in range(plan.tiles):
+        members, own, accumulators, failure = next(done)
+        computed += members
+        totals = own if totals is None else together(jax.tree.map(lambda *x: np.stack(x), totals, own))
+        if plan.throw and own.unsolved:
+            done.close()
+            break
+        if failure:
+            failures.append(f"{plan.members_of(range(number, number + 1))}: {failure}")
+        elif plan.reduce is not None:
+            tree.push(accumulators)
     assert totals is not None
-    stats = Stats.of(totals, plan.steps, computed, program.backend, program.reason)
+    stats = Stats.of(totals, plan.steps, computed, job.program.backend, job.program.reason)
     result = output.result(Outcome(stats, computed, tree.result()))
     if plan.throw and stats.unsolved:
         raise UnsolvedStepError(_unsolved_message(plan, stats, computed) + output.note(), result)
+    if failures:
+        message = f"{len(failures)} of {plan.tiles} tiles could not be computed.{output.note()} "
+        warnings.warn(message + " ".join(failures), RuntimeWarning, stacklevel=6)
     return result
 
 

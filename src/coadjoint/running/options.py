@@ -34,3 +34,4 @@ class EnsembleOptions(SolveOptions, total=False):
     members: Required[int]
     params: PyTree
     reduce: Any
+    on: Any

@@ -3,24 +3,38 @@
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
+
+if TYPE_CHECKING:
+    from .loop import Done, Job
+    from .plan import Plan
+
+
+class ClusterError(RuntimeError):
+    """A cluster that cannot be used, or is lost; the message says why, and what to do."""
 
 
 class Place(Protocol):
     """Runs tiles."""
 
-    def __call__(self, work: Callable[[range], Any], tiles: Sequence[range]) -> Iterator[Any]:
-        """The results of `work` on all tiles, in their order; what stands in one range runs as one."""
+    def __call__(self, jobs: "Sequence[Job]", tiles: Sequence[tuple[int, range]]) -> "Generator[list[Done]]":
+        """What became of all tiles, given as (job, numbers), in their order; what stands in one range runs as one."""
         ...
 
 
-def threads(work: Callable[[range], Any], tiles: Sequence[range], workers: int | None = None) -> Iterator[Any]:
+def threads(jobs: "Sequence[Job]", tiles: Sequence[tuple[int, range]]) -> "Generator[list[Done]]":
     """A few tiles at a time, one a core or device: what is compiled computes outside of Python's lock."""
-    workers = min(len(tiles), workers or max(len(jax.local_devices()), cores()))
+
+    def work(tile: tuple[int, range]) -> "list[Done]":
+        job, numbers = tile
+        return jobs[job].tiles(numbers)
+
+    workers = min(len(tiles), jobs[0].program.workers or max(len(jax.local_devices()), cores()))
     if workers == 1:
         yield from map(work, tiles)
         return
@@ -37,6 +51,15 @@ def threads(work: Callable[[range], Any], tiles: Sequence[range], workers: int |
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def place_for(on: Any, plans: "Sequence[Plan]", programs: Sequence[Any], out: Any, progress: Any) -> Any:
+    """The place that `on=` names, as a context: None for threads, or a cluster, checked for these plans."""
+    if on is None:
+        return nullcontext()
+    from ..clusters.connecting import connected
+
+    return connected(on, plans, programs, out, progress)
 
 
 def cores() -> int:

@@ -1,7 +1,7 @@
 """The plan of a run: all arguments checked, nothing run yet."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -76,6 +76,8 @@ class Plan:
     g0: PyTree = None  # the group element at the start, where it is not 1 …
     turned_by_member: bool = False  # … and whether it leads with members
     given: Any = None  # mu0 as it was given, before it was brought into the algebra
+    largest_tile: int = field(default_factory=lambda: LARGEST_TILE)
+    first: int = 0  # the member with which all that leads with members begins: not 0 for the plan of one tile alone
 
     # Time.
 
@@ -174,7 +176,7 @@ class Plan:
 
     @property
     def tile(self) -> int:
-        """Members that are stepped together: at most LARGEST_TILE, and a power of two.
+        """Members that are stepped together: at most `largest_tile`, and a power of two.
 
         Large matrices fill a processor by themselves: one a core on a CPU. A GPU takes many, and no more than there
         are: of tiles as large as fit, all are filled alike.
@@ -182,7 +184,7 @@ class Plan:
         if self.members is None:
             return 1
         if not self._large:
-            return min(LARGEST_TILE, 1 << (self.members - 1).bit_length())
+            return min(self.largest_tile, 1 << (self.members - 1).bit_length())
         if jax.default_backend() == "cpu":
             return 1
         fitting = max(1, _MATRICES // int(np.prod(self.system.algebra.shape)))
@@ -208,16 +210,38 @@ class Plan:
         """The members of some neighbouring tiles; of a trajectory, itself."""
         size, last = self.tile * len(numbers), self.members or 1
         member = numbers.start * self.tile + np.arange(size)
-        at = np.minimum(member, last - 1)
+        at = np.minimum(member, last - 1) - self.first
         states = np.asarray(self.mu0)
         mu0 = states[at] if self.states_by_member else np.broadcast_to(states, (size, *states.shape))
         each = lambda x: np.asarray(x)[at] if self.turned_by_member else np.broadcast_to(x, (size, *x.shape))
         g0 = jax.tree.map(each, self.g0)
-        return Tile(numbers, min(size, last - numbers.start * self.tile), member, mu0, self.params_of(at), g0)
+        params = self.params_of(at + self.first)
+        return Tile(numbers, min(size, last - numbers.start * self.tile), member, mu0, params, g0)
+
+    def members_of(self, numbers: range) -> str:
+        """The members of some tiles, in words."""
+        last = min(numbers.stop * self.tile, self.members or 1) - 1
+        named = f"tile {numbers.start}" if len(numbers) == 1 else f"tiles {numbers.start} to {numbers.stop - 1}"
+        return named + ("" if self.members is None else f" (members {numbers.start * self.tile} to {last})")
+
+    def count(self, numbers: range) -> int:
+        """How many members some tiles have."""
+        return min(numbers.stop * self.tile, self.members or 1) - numbers.start * self.tile
+
+    def alone(self, numbers: range) -> "Plan":
+        """The plan of some tiles: of what leads with members it has theirs only."""
+        own = slice(numbers.start * self.tile - self.first, numbers.stop * self.tile - self.first)
+        each = lambda x, by_member: np.asarray(x)[own] if by_member else x
+        params = self.params
+        if self.axes is not None:
+            params = jax.tree.map(lambda x, a: each(x, a == 0), params, self.axes)
+        g0 = jax.tree.map(lambda x: each(x, self.turned_by_member), self.g0)
+        mu0: Any = each(self.mu0, self.states_by_member)
+        return replace(self, mu0=mu0, params=params, g0=g0, first=numbers.start * self.tile)
 
     def params_of(self, member: np.ndarray) -> PyTree:
         """The parameters of the given members, one after the other, where they are by member."""
-        return None if self.axes is None else params_of(self.params, self.axes, member)
+        return None if self.axes is None else params_of(self.params, self.axes, member - self.first)
 
     def energy(self, mu: Array, member: np.ndarray) -> Array:
         """h of states, each with the parameters of the member it belongs to."""

@@ -1,12 +1,14 @@
 """Sinks: where results go while a run is computed. This file has the protocol, and memory; `store` has the disk."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from .backends.base import Program
 from .plan import Plan
 from .points import Point, Record
 from .results import Ensemble, Outcome, Solution, built
@@ -50,16 +52,47 @@ class Output(Protocol):
         """What an error should say besides."""
         ...
 
+    # For tiles that another process runs.
+
+    def remote(self) -> "Remote":
+        """What that process must know. It is pickled."""
+        ...
+
+    def receive(self, tile: int, rows: PyTree) -> None:
+        """The process has computed a tile, and sent back its rows."""
+        ...
+
+    def lost(self, tile: int) -> None:
+        """The tile could not be computed."""
+        ...
+
+    def check(self) -> None:
+        """Raise if the user wants to stop."""
+        ...
+
+    def settle(self) -> None:
+        """Nothing more is wanted of other processes: wait a little until they have put away what they have."""
+        ...
+
+
+class Remote(Protocol):
+    """The output of a run, in another process."""
+
+    def output(self, plan: Plan, program: Program, numbers: range, stop: Any) -> AbstractContextManager[Any]:
+        """An `Output` for some tiles, which nobody else has meanwhile. The run is to end when `stop.is_set()`."""
+        ...
+
+    def rows(self, output: Any) -> list[PyTree]:
+        """What is to be sent back of the rows of each tile."""
+        ...
+
 
 class Memory:
     """Results in memory: every member, or the accumulators of a reducer."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.values: PyTree = None
-        if plan.reduce is None:
-            lead = plan.members or 1, plan.n_saved
-            self.values = jax.tree.map(lambda s: np.empty((*lead, *s.shape), s.dtype), plan.record)
+        self.values: PyTree = None if plan.reduce is not None else _empty(plan.record, plan.members or 1, plan.n_saved)
 
     def sink(self, tile: int) -> "MemorySink":
         """A place in the result; accumulators have one of their own."""
@@ -68,8 +101,7 @@ class Memory:
             first = tile * plan.tile
             self.last = MemorySink(jax.tree.map(lambda a: a[first : first + plan.tile], self.values), 1)
             return self.last
-        lead = (plan.n_saved,)
-        return MemorySink(jax.tree.map(lambda s: np.empty((*lead, *s.shape), s.dtype), plan.accumulator), 0)
+        return MemorySink(_empty(plan.accumulator, plan.n_saved), 0)
 
     def result(self, outcome: Outcome) -> Solution | Ensemble:
         """A Solution, or an Ensemble."""
@@ -84,6 +116,62 @@ class Memory:
     def note(self) -> str:
         """Nothing: what was computed is in the error's solution."""
         return ""
+
+    def remote(self) -> "RemoteMemory":
+        """Each tile in memory of its own."""
+        return RemoteMemory()
+
+    def receive(self, tile: int, rows: PyTree) -> None:
+        """Put the rows where they belong."""
+        if self.plan.reduce is None:
+            sink = self.sink(tile)
+            sink.add(0, jax.tree.unflatten(jax.tree.structure(self.values), rows))
+            sink.close()
+
+    def lost(self, tile: int) -> None:
+        """Mark that there is nothing."""
+        if self.plan.reduce is None:
+            self.sink(tile).close()
+
+    def check(self) -> None:
+        """Ctrl-C interrupts at once."""
+
+    def settle(self) -> None:
+        """Nothing is lost."""
+
+
+class RemoteMemory:
+    """The memory of another process: what is in it is sent back."""
+
+    def output(self, plan: Plan, program: Program, numbers: range, stop: Any) -> "AbstractContextManager[RemoteOutput]":
+        """A place of its own."""
+        return nullcontext(RemoteOutput(plan, stop))
+
+    def rows(self, output: "RemoteOutput") -> list[PyTree]:
+        """The rows of the members, as far as they were computed; accumulators come back by themselves."""
+        return [[x[:, : s.saved] for x in jax.tree.leaves(s.arrays)] if s.axis else None for s in output.sinks]
+
+
+class RemoteOutput:
+    """Memory for some tiles only."""
+
+    def __init__(self, plan: Plan, stop: Any):
+        self.plan, self.stop, self.sinks = plan, stop, []
+
+    def sink(self, tile: int) -> "RemoteSink":
+        """A place of its own for each, in their order."""
+        plan = self.plan
+        if plan.reduce is None:
+            room, axis = _empty(plan.record, plan.count(range(tile, tile + 1)), plan.n_saved), 1
+        else:
+            room, axis = _empty(plan.accumulator, plan.n_saved), 0
+        self.sinks.append(RemoteSink(room, axis, self.stop))
+        return self.sinks[-1]
+
+
+def _empty(shapes: PyTree, *lead: int) -> PyTree:
+    """Room for so many of each."""
+    return jax.tree.map(lambda s: np.empty((*lead, *s.shape), s.dtype), shapes)
 
 
 class MemorySink:
@@ -116,3 +204,20 @@ class MemorySink:
 
         jax.tree.map(fill, self.arrays)
         return self.arrays if self.axis == 0 else None
+
+
+class Halted(Exception):
+    """A tile that nobody waits for any more."""
+
+
+class RemoteSink(MemorySink):
+    """Memory of another process, which is left when it is no longer wanted."""
+
+    def __init__(self, arrays: PyTree, axis: int, stop: Any):
+        super().__init__(arrays, axis)
+        self.stop = stop
+
+    def mark(self, n: int, points: Callable[[], Point]) -> None:
+        """Look whether it is still wanted."""
+        if self.stop.is_set():
+            raise Halted

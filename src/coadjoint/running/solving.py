@@ -13,6 +13,7 @@ from ..systems import System
 from .backends import choose
 from .loop import execute
 from .options import SolveOptions
+from .placing import place_for
 from .plan import Plan, plan_solve
 from .results import Solution
 from .sinks import Memory
@@ -80,17 +81,20 @@ def is_stored(out: Any, resume: Any) -> bool:
     return out is not None
 
 
-def run_plan(plan: Plan, out: Any, resume: bool, progress: Any) -> Any:
-    """Plan, backend, loop, sink, result: in memory, in a store, or as part of what JAX traces."""
+def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) -> Any:
+    """Plan, backend, loop, sink, result: in memory, in a store, or as part of what JAX traces; here or on a cluster."""
     if plan.traced:
+        if on is not None:
+            raise TypeError("on= sends numbers to a cluster, but this run is being traced by JAX.")
         if out is not None:
             raise TypeError(
                 "out= stores numbers, but this run is being traced by JAX (differentiated, compiled, mapped)."
             )
         return run_traced(plan)
     program = choose(plan)
-    if out is None:
-        return execute(plan, program, Memory(plan), progress)
-    from ..store.recording import record_run
+    with place_for(on, [plan], [program], out, progress) as place:
+        if out is None:
+            return execute(plan, program, Memory(plan), progress, place)
+        from ..store.recording import record_run
 
-    return record_run(plan, program, out, resume, progress)
+        return record_run(plan, program, out, resume, progress, place)

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -40,8 +41,8 @@ class Place(NamedTuple):
 class Watched:
     """A run that is under way; used as a context around it."""
 
-    def __init__(self, plan: Plan):
-        self.plan, self.limit = plan, _seconds()
+    def __init__(self, plan: Plan, say: Callable[[str], None] | None = None):
+        self.plan, self.limit, self.say = plan, _seconds(), say or _say
         self.places: dict[int | None, Place] = {}
         self.since, self.next = 0.0, self.limit  # of the oldest place: since when, and when to speak of it
         self.seen, self.used = 0.0, 0.0  # when it was first seen, and what processor time was used before
@@ -76,7 +77,7 @@ class Watched:
             self.seen, self.used = now, time.process_time()
         if now - oldest.since >= self.next:
             self.next *= 2
-            print(f"coadjoint: {self._words(oldest, now - oldest.since)}", file=sys.stderr, flush=True)
+            self.say(self._words(oldest, now - oldest.since))
 
     def _words(self, place: Place, stands: float) -> str:
         plan, frame = self.plan, sys._current_frames().get(place.thread)
@@ -94,6 +95,10 @@ class Watched:
             f"no progress for {stands:.3g} s: {where}{_line(frame)}. The process used {used:.2g} s of processor time "
             f"in the last {meanwhile:.3g} s: {waits}. {VARIABLE} sets after how many seconds this is said, 0 for never."
         )
+
+
+def _say(words: str) -> None:
+    print(f"coadjoint: {words}", file=sys.stderr, flush=True)
 
 
 def _compiling(frame: FrameType | None) -> str | None:

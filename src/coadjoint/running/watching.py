@@ -1,9 +1,21 @@
 """Who watches a run: nobody, a progress bar, or what the user gave."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .plan import Plan
 from .points import Point
+
+
+class Health(NamedTuple):
+    """How the members of a tile are."""
+
+    iterations: float  # a step
+    residual: float  # the worst so far
+    casimir_error: float | None  # of the worst of them, scaled
+    unsolved: int
+
+
+NOTHING = Health(0.0, 0.0, None, 0)
 
 
 class Watch(Protocol):
@@ -21,6 +33,10 @@ class Watch(Protocol):
         """So many more are done; where the members of a tile are now, and where they began."""
         ...
 
+    def told(self, more: int, health: Health) -> None:
+        """So many more are done in another process, and how members are there."""
+        ...
+
 
 class _Nobody:
     """No progress bar."""
@@ -35,6 +51,9 @@ class _Nobody:
         """Nothing."""
 
     def add(self, more: int, points: Point, mu0: Any) -> None:
+        """Nothing."""
+
+    def told(self, more: int, health: Health) -> None:
         """Nothing."""
 
 

@@ -16,8 +16,8 @@ from ..running.points import Totals
 from .durable import damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
 from .formats import checkpoint_now
 from .layout import totals_of
+from .locks import CHECKPOINTS
 
-CHECKPOINTS, LOCK = "checkpoint", "lock"  # a folder, and a file in it
 _PACK = "all.zip"
 _LARGEST_PACK = 2**27  # bytes; what is larger has large files, which may stay as they are
 

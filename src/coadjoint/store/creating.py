@@ -17,13 +17,13 @@ from zarr.storage import LocalStore
 from ..models.origin import origin
 from ..running.backends.base import Program
 from ..running.plan import Plan
-from .checkpoints import CHECKPOINTS, LOCK
-from .conditions import arithmetic, machine, versions
+from .conditions import arithmetic, versions
 from .configuration import configuration, differences
-from .durable import Files, Lock, StoreError, reason, remove_partial, sync, sync_tree
+from .durable import Files, StoreError, reason, remove_partial, sync, sync_tree
 from .formats import FORMAT, fingerprint
 from .given import GIVEN, given_variable, without_arrays
 from .layout import TIMES, Layout, Variable
+from .locks import CHECKPOINTS, Lock, store_lock, tile_locks
 from .reading import Contents, contents, read_header
 
 _SAME_BITS = {"native-gpu": "native"}  # backends whose arithmetic is another's
@@ -32,7 +32,12 @@ _SAME_BITS = {"native-gpu": "native"}  # backends whose arithmetic is another's
 
 
 def create(
-    path: Path, plans: Sequence[Plan], programs: Sequence[Program], layout: Layout, experiment: dict[str, Any] | None
+    path: Path,
+    plans: Sequence[Plan],
+    programs: Sequence[Program],
+    layout: Layout,
+    experiment: dict[str, Any] | None,
+    platform: dict[str, Any],
 ) -> Lock:
     """Make the store under another name, whole, and rename it: it is there completely or not at all."""
     if os.path.lexists(path):
@@ -41,7 +46,7 @@ def create(
             "another name."
         )
     fresh = path.with_name(path.name + ".new")
-    lock = Lock(fresh / CHECKPOINTS / LOCK)
+    lock = store_lock(fresh)
     try:
         if not path.parent.is_dir():
             raise StoreError(f"{path} cannot be made: there is no folder {path.parent}.")
@@ -54,7 +59,7 @@ def create(
         lock.acquire()
         experiment, given = without_arrays(experiment)
         made, more = without_arrays(_model(plans[0]))
-        header = _header(plans, programs, layout, experiment) | made
+        header = _header(plans, programs, layout, experiment, platform) | made
         root = zarr.create_group(LocalStore(fresh), attributes={"coadjoint": header})
         root.create_group(CHECKPOINTS)
         kept = root.create_group(GIVEN)
@@ -108,7 +113,11 @@ def _compressor(v: Variable) -> Any:
 
 
 def _header(
-    plans: Sequence[Plan], programs: Sequence[Program], layout: Layout, experiment: dict[str, Any] | None
+    plans: Sequence[Plan],
+    programs: Sequence[Program],
+    layout: Layout,
+    experiment: dict[str, Any] | None,
+    platform: dict[str, Any],
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
@@ -117,7 +126,7 @@ def _header(
         **_about(plans),
         "experiment": experiment,
         "versions": versions(),
-        "platform": machine(),
+        "platform": platform,
         "arithmetic": arithmetic(),
         "backends": [_backend(program) for program in programs],
         "history": [],
@@ -160,20 +169,34 @@ def _write_times(root: Any, plans: Sequence[Plan], layout: Layout, first: int) -
 # Going on.
 
 
-def reopen(path: Path, plans: Sequence[Plan], programs: Sequence[Program], layout: Layout) -> Lock:
-    """Lock the store, compare configurations, and make room if t1 is larger now."""
+def reopen(
+    path: Path,
+    plans: Sequence[Plan],
+    programs: Sequence[Program],
+    layout: Layout,
+    platform: dict[str, Any],
+    remote: bool,
+) -> Lock:
+    """Lock the store, compare configurations, and make room if t1 is larger now.
+
+    Tiles that a cluster still writes, for somebody who is gone, can be waited for by other processes (`remote`) only.
+    """
     read_header(path, "resume")
-    lock = Lock(path / CHECKPOINTS / LOCK)
+    lock = store_lock(path)
     try:
         lock.acquire()
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {reason(error)}.") from error
     try:
+        for tile in tile_locks(path):
+            if not remote:
+                tile.acquire()
+                tile.remove()
         found = contents(path, "resume")  # now that nobody else changes it
         _compare(path, found.header, plans)
         remove_partial(path)
         root = zarr.open_group(Files(path), mode="r+", use_consolidated=False)
-        _update_header(path, root, found, plans, programs)
+        _update_header(path, root, found, plans, programs, platform)
         _extend(path, root, plans, layout)
     except OSError as error:
         lock.release()
@@ -203,7 +226,14 @@ def _compare(path: Path, header: dict[str, Any], plans: Sequence[Plan]) -> None:
             raise StoreError(f"t1 must be at least {t1:g}, which {path} was made for; a run can only be extended.")
 
 
-def _update_header(path: Path, root: Any, found: Contents, plans: Sequence[Plan], programs: Sequence[Program]) -> None:
+def _update_header(
+    path: Path,
+    root: Any,
+    found: Contents,
+    plans: Sequence[Plan],
+    programs: Sequence[Program],
+    platform: dict[str, Any],
+) -> None:
     """What has changed since the store was written: t1, the format, and the conditions, of which there is a warning.
 
     This comes before arrays get their new length: if that is interrupted, it is done again.
@@ -215,12 +245,12 @@ def _update_header(path: Path, root: Any, found: Contents, plans: Sequence[Plan]
         header |= _about(plans)
     if extended and header["experiment"] is not None:
         header["experiment"]["run"]["t1"] = header["configuration"]["t1"]
-    changed = _changed_conditions(found, plans, programs)
+    changed = _changed_conditions(found, plans, programs, platform)
     for k, own in enumerate(_unfinished(found, plans)):
         if own is not None:
             header["backends"][k] = _backend(programs[k])
     if changed:
-        note = {"versions": versions(), "platform": machine(), "arithmetic": arithmetic()}
+        note = {"versions": versions(), "platform": platform, "arithmetic": arithmetic()}
         note |= {"backends": header["backends"], "steps": [_stands(found, k) for k in range(len(plans))]}
         header["history"] = [*header["history"], note]
     if header != before:
@@ -233,10 +263,12 @@ def _update_header(path: Path, root: Any, found: Contents, plans: Sequence[Plan]
         )  # fmt: skip
 
 
-def _changed_conditions(found: Contents, plans: Sequence[Plan], programs: Sequence[Program]) -> list[str]:
+def _changed_conditions(
+    found: Contents, plans: Sequence[Plan], programs: Sequence[Program], platform: dict[str, Any]
+) -> list[str]:
     """What the last bits depend on and is not as it was, a sentence each; of backends, where steps are left to do."""
     last = (found.header["history"] or [found.header])[-1]
-    now = {"versions": versions(), "platform": machine()}
+    now = {"versions": versions(), "platform": platform}
     changed = [d for name in now for d in differences({name: last[name]}, {name: now[name]})]
     left = [(c, program) for own, program in zip(_unfinished(found, plans), programs, strict=True) for c in own or ()]
     for c, program in left:

@@ -2,11 +2,9 @@
 
 import asyncio
 import errno
-import fcntl
 import io
 import json
 import os
-import socket
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -78,48 +76,6 @@ def in_parallel(work: Callable[[Any], None], items: Sequence[Any], pool: Executo
     wait(futures)
     for future in futures:
         future.result()
-
-
-class Lock:
-    """One writer at a time: a lock on a file that the system lets go of when the process ends, however it ends."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._file: io.BufferedRandom | None = None
-
-    def acquire(self) -> None:
-        """Take it, or say who has it."""
-        file = open(self.path, "a+b")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            owner = file.read().decode(errors="replace").strip()
-            file.close()
-            raise StoreError(
-                f"{self.path.parent.parent} is being written by {owner or 'another process'}: "
-                "let it finish, stop it, or write to another store."
-            ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-        file.flush()
-        self._file = file
-
-    def owner(self) -> str | None:
-        """Who has it, if anyone."""
-        with open(self.path, "rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return file.read().decode(errors="replace").strip() or "another process"
-        return None
-
-    def release(self) -> None:
-        """Let it go."""
-        if self._file is not None:
-            self._file.truncate(0)
-            self._file.close()
-            self._file = None
 
 
 def save_checkpoint(path: Path, header: dict[str, Any], leaves: Sequence[np.ndarray]) -> None:

@@ -132,6 +132,10 @@ class Layout:
         found = [*bare._coordinates(plan), *bare._rows(plan, inner), *bare._reduced(plan), *bare._once(plan)]
         return replace(bare, variables={v.name: v for v in found})
 
+    def bare(self) -> "Layout":
+        """Without the values of coordinates, of which some grow with members."""
+        return replace(self, variables={k: replace(v, data=None) for k, v in self.variables.items()})
+
     def where(self, run: int) -> tuple[slice, ...]:
         """Where a run is along the axes of a sweep."""
         at = np.unravel_index(run, [len(a.values) for a in self.axes]) if self.axes else ()

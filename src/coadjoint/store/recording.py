@@ -8,6 +8,7 @@ What lies beyond the checkpoint is ignored, and written again, when the run goes
 import contextlib
 import signal
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any
 
 import zarr
 
+from ..numerics.caching import Bounded
 from ..running.backends.base import Program
-from ..running.loop import execute
+from ..running.loop import execute_all
 from ..running.plan import Plan
 from .checkpoints import Checkpoints
+from .conditions import machine
 from .creating import create, reopen
 from .durable import THREADS, Files, StoreError
 from .layout import Axis, Layout
@@ -27,11 +30,11 @@ from .sink import StoreOutput
 from .tables import as_tables
 
 
-def record_run(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Stored:
+def record_run(plan: Plan, program: Program, out: Any, resume: bool, progress: Any, place: Any = None) -> Stored:
     """Run a plan into a store. If a model made its system, the store says so: `coadjoint.resume` can go on with it."""
     experiment = None if resume else as_tables(plan)
-    with recording([plan], [program], (), Path(out), resume, experiment) as store:
-        return store.execute(0, progress)
+    with recording([plan], [program], (), Path(out), resume, experiment, place) as store:
+        return store.execute([0], progress)[0]
 
 
 @contextlib.contextmanager
@@ -42,16 +45,21 @@ def recording(
     path: Path,
     resume: bool,
     experiment: dict[str, Any] | None = None,
+    place: Any = None,
 ) -> Iterator["Store"]:
-    """A store for these plans, new or gone on with, locked as long as the `with` statement lasts."""
+    """A store for these plans, new or gone on with, locked as long as the `with` statement lasts.
+
+    Tiles run in threads, or at a place, which has a `platform`: the machines that compute.
+    """
     layout = Layout.of(plans, axes, read_header(path, "resume") if resume else None)
+    platform = machine() if place is None else place.platform
     if resume:
-        lock = reopen(path, plans, programs, layout)
+        lock = reopen(path, plans, programs, layout, platform, place is not None)
     else:
-        lock = create(path, plans, programs, layout, experiment)
+        lock = create(path, plans, programs, layout, experiment, platform)
     try:
         with _interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
-            yield Store(path, layout, plans, programs, stop, savers, writers)
+            yield Store(path, layout, stop, savers, writers, plans, programs, place)
         with contextlib.suppress(OSError):  # then there are more files, and nothing is lost
             Checkpoints(path).pack(len(plans) * layout.tiles)
     finally:
@@ -78,6 +86,15 @@ def _interrupts() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
+_opened: Bounded["Store"] = Bounded(4)
+
+
+def opened(path: Path, layout: Layout, token: str, stop: Any) -> "Store":
+    """A store that another process has locked, for tiles that this one runs; opened once for a run, by its token."""
+    make = lambda: Store(path, layout, stop, ThreadPoolExecutor(), ThreadPoolExecutor(THREADS))
+    return _opened.get((path, token), make)
+
+
 class Store:
     """A store that is being written."""
 
@@ -85,30 +102,33 @@ class Store:
         self,
         path: Path,
         layout: Layout,
-        plans: Sequence[Plan],
-        programs: Sequence[Program],
-        stop: threading.Event,
+        stop: Any,
         savers: Executor,
         writers: Executor,
+        plans: Sequence[Plan] = (),
+        programs: Sequence[Program] = (),
+        place: Any = None,
     ):
-        self.path, self.layout, self.plans, self.programs, self.stop = path, layout, plans, programs, stop
+        self.path, self.layout, self.stop, self.token = path, layout, stop, uuid.uuid4().hex
         self.savers, self.writers = savers, writers  # threads for commits, and for the files of each
         self.checkpoints = Checkpoints(path)
+        self.plans, self.programs, self.place = plans, programs, place
         root = zarr.open_group(Files(path, required=lambda key: True), mode="r+", use_consolidated=False)
         self.arrays: dict[str, Any] = {
             name: root[name].with_config({"write_empty_chunks": True})  # type: ignore[union-attr]
             for name in layout.variables
         }
 
-    def execute(self, run: int, progress: Any = False) -> Stored:
-        """A run, from where it stands."""
-        output = StoreOutput(self, run)
+    def execute(self, runs: Sequence[int], progress: Any = False) -> list[Stored]:
+        """Some of the runs, from where they stand."""
+        of = [(self.plans[run], self.programs[run]) for run in runs]
+        outputs = [(*own, StoreOutput(self, run, *own)) for run, own in zip(runs, of, strict=True)]
         try:
-            return execute(self.plans[run], self.programs[run], output, progress)
-        except BaseException:
+            return execute_all(outputs, progress, self.place)
+        finally:
             with contextlib.suppress(OSError, StoreError):
-                output.flush()
-            raise
+                for *_, output in outputs:
+                    output.flush()
 
     def how_to_go_on(self) -> str:
         """For messages."""

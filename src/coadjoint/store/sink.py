@@ -10,7 +10,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ..running.backends.base import Program
 from ..running.naming import named_leaves
+from ..running.plan import Plan
 from ..running.points import Point, Record
 from ..running.results import Outcome, built
 from .conditions import arithmetic
@@ -18,15 +20,18 @@ from .diagnostics import Diagnostics
 from .durable import StoreError, in_parallel, reason, sync
 from .formats import FORMAT
 from .layout import rows_back, rows_of, totals_of
+from .locks import tile_locks
 from .reading import Stored, contents
 
 if TYPE_CHECKING:
     from .recording import Store
+    from .remote import RemoteStore
 
 _SECONDS = 1.0  # between checkpoints, at least …
 _SHARE = 40  # … and so many times what one takes
 _ROWS = ".rows."  # begins the names of rows in a checkpoint
 _BUFFER = 2**25  # bytes of rows that wait to be written, at most
+_PATIENCE = 10.0  # seconds that others have to commit what they hold
 
 
 class Stopped(KeyboardInterrupt):
@@ -36,9 +41,8 @@ class Stopped(KeyboardInterrupt):
 class StoreOutput:
     """The place of one run in a store."""
 
-    def __init__(self, store: "Store", run: int):
-        self.store, self.run = store, run
-        self.plan, self.program = store.plans[run], store.programs[run]
+    def __init__(self, store: "Store", run: int, plan: Plan, program: Program):
+        self.store, self.run, self.plan, self.program = store, run, plan, program
         self.where = store.layout.where(run)
         self.last: StoreSink | None = None
         self.lock = threading.Lock()
@@ -108,6 +112,33 @@ class StoreOutput:
         if self.plan.members is None and self.last is not None:
             return f" {self.store.path} holds the run up to {self.last.reached()}."
         return f" {self.store.path} holds each member up to its last checkpoint."
+
+    def remote(self) -> "RemoteStore":
+        """The same store, which must be seen there under the same name."""
+        from .remote import RemoteStore
+
+        return RemoteStore(self.store.path.absolute(), self.store.layout.bare(), self.run, self.store.token)
+
+    def receive(self, tile: int, rows: PyTree) -> None:
+        """What was computed is in the store; how steps were solved is to be written together with others."""
+        found = self.store.checkpoints.read(self.run * self.store.layout.tiles + tile)
+        assert found is not None
+        count = self.plan.count(range(tile, tile + 1))
+        self.add_totals(tile, {name: np.atleast_1d(x)[:count] for name, x in found.totals.items()})
+
+    def lost(self, tile: int) -> None:
+        """The store holds the tile up to its last checkpoint."""
+
+    def check(self) -> None:
+        """Raise if Ctrl-C was pressed."""
+        if self.store.stop.is_set():
+            raise Stopped(f"stopped;{self.note()} Go on with: {self.store.how_to_go_on()}")
+
+    def settle(self) -> None:
+        """Wait until those who write have committed."""
+        end = time.monotonic() + _PATIENCE
+        while any(lock.owner() for lock in tile_locks(self.store.path)) and time.monotonic() < end:
+            time.sleep(0.1)
 
     def _load(self, outcome: Outcome) -> Any:
         """The whole run in memory."""

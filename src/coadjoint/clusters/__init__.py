@@ -1,0 +1,1 @@
+"""Clusters: tiles as tasks of Dask (docs/clusters.md)."""

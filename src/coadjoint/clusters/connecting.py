@@ -1,0 +1,237 @@
+"""What `on=` may be, and whether the workers there can compute what is asked for."""
+
+import os
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..running.backends.base import Program
+from ..running.loop import Done, Job
+from ..running.placing import ClusterError
+from ..running.plan import Plan
+from ..store.locks import unshared
+from .parcels import differences, dumped, present
+from .tasks import Tasks, say
+
+_CONNECT = 5.0  # seconds to wait for a scheduler
+_ANSWER = 60.0  # seconds in which workers must answer: they import JAX
+_LOOK = 2.0  # seconds between two looks at how many workers there are
+
+
+class Cluster:
+    """A Dask cluster as a place for tiles."""
+
+    def __init__(self, client: Any, plans: Sequence[Plan], programs: Sequence[Program], out: Any, closely: bool):
+        self.client, self.closely = client, closely
+        self.address = client.scheduler.address
+        self.refused: dict[str, str] = {}
+        self.seen, self._slots = 0.0, 0
+        # XLA, whose bits depend on the machine, makes statistics, the user's `save`, and energies for a store.
+        native = all(program.backend.startswith("native") for program in programs)
+        same_machine = not native or out is not None or any(plan.reduce or plan.save for plan in plans)
+        modules = dumped([(plan.integrator, plan.reduce, plan.driver, plan.system.algebra) for plan in plans])[1]
+        self.about: dict[str, Any] = present(modules) | {"same machine": same_machine}
+        self._greet(None if out is None else Path(out))
+        self.direct = self._reaches_workers()
+
+    @property
+    def platform(self) -> dict[str, Any]:
+        """The machines that compute."""
+        return self.about["platform"]
+
+    def __call__(self, jobs: Sequence[Job], tiles: Sequence[tuple[int, range]]) -> Generator[list[Done]]:
+        """What became of the tiles, in their order."""
+        return Tasks(self, jobs, tiles).results()
+
+    # Workers.
+
+    def slots(self) -> int:
+        """How many tiles the workers run at a time, as far as is known."""
+        now = time.monotonic()
+        if now - self.seen > _LOOK:
+            with suppress(OSError):
+                threads = self.client.nthreads()
+                if not threads and self._slots:
+                    say("there are no workers left; waiting for new ones.")
+                self._slots = sum(n for address, n in threads.items() if address not in self.refused)
+            self.seen = time.monotonic()
+        return self._slots
+
+    def allowed(self) -> list[str] | None:
+        """The workers that may be given a task; None for all."""
+        if not self.refused:
+            return None
+        left = [address for address in self.client.nthreads() if address not in self.refused]
+        if not left:
+            raise ClusterError(self._refusal(self.refused))
+        return left
+
+    def refuse(self, address: str, why: str) -> None:
+        """A worker that came later and cannot take part."""
+        if address not in self.refused:
+            say(f"worker {address} gets no tiles: {why}.")
+            self.refused[address] = why
+
+    def _refusal(self, wrong: dict[str, str]) -> str:
+        named = [f"worker {address}: {why}" for address, why in list(wrong.items())[:3]]
+        more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+        return (
+            f"not all workers of {self.address} can compute the same bits as the others. {'. '.join(named)}{more}. "
+            "Workers must have what the client has, and be machines of one kind."
+        )
+
+    def _greet(self, out: Path | None) -> None:
+        """Ask all workers what they have, and whether they see the folder of the store."""
+        answers: dict[str, Any] = {}
+        with _probe(out) as probe:
+            while not answers:
+                if not self.client.nthreads():
+                    say(f"{self.address} has no workers yet; waiting for the first.")
+                while not self.client.nthreads():
+                    time.sleep(_LOOK / 4)
+                found = self._ask(_greeting(list(self.about["modules"]), probe))
+                answers = {k: v for k, v in found.items() if not isinstance(v, OSError)}  # who died meanwhile is gone
+        wrong: dict[str, str] = {}
+        machines = [a["platform"] for a in answers.values() if isinstance(a, dict) and "platform" in a]
+        if machines:
+            self.about["platform"] = machines[0]
+        for address, answer in answers.items():
+            if isinstance(answer, BaseException):
+                wrong[address] = f"{type(answer).__name__}: {answer}"
+            elif "missing" in answer:
+                wrong[address] = f"coadjoint cannot be imported there ({answer['missing']})"
+            elif not answer["sees"]:
+                assert out is not None
+                raise ClusterError(
+                    f"{out} cannot be made there: worker {address} does not see the folder {out.absolute().parent}. A "
+                    "store must lie on a file system that the client and all workers share under one name."
+                )
+            elif different := differences(self.about, answer, self.about["same machine"]):
+                wrong[address] = "; ".join(different)
+        if wrong:
+            raise ClusterError(self._refusal(wrong))
+        if out is not None and len({a["host"] for a in answers.values()}) > 1 and (why := unshared(out.parent)):
+            warnings.warn(f"{why} Take care that no other run writes to {out}.", RuntimeWarning, stacklevel=6)
+
+    def _ask(self, question: Callable) -> dict[str, Any]:
+        pool = ThreadPoolExecutor(1)
+        try:
+            return pool.submit(self.client.run, question, on_error="return").result(_ANSWER)
+        except TimeoutError:
+            raise ClusterError(f"not all workers of {self.address} have answered within {_ANSWER:g} s.") from None
+        except OSError as error:
+            raise ClusterError(f"{self.address} does not answer: {error}") from None
+        finally:
+            pool.shutdown(wait=False)
+
+    def _reaches_workers(self) -> bool:
+        """Whether data can go to and from workers past the scheduler."""
+        try:
+            self.client.scatter([b""], direct=True, hash=False, timeout=_CONNECT)
+            return True
+        except OSError:
+            warnings.warn(
+                f"the workers of {self.address} cannot be reached from here, so that results go through the scheduler: "
+                "it will need memory for them.", RuntimeWarning, stacklevel=6,
+            )  # fmt: skip
+            return False
+
+
+def _greeting(modules: list[str], probe: str | None) -> Callable:
+    """A question that even a worker without coadjoint understands: a function inside of one travels by value.
+
+    Modules are imported in the thread that also reads messages: two threads that import JAX at once may both fail.
+    """
+
+    async def greeting() -> dict:
+        import asyncio
+        import os
+        import socket
+        import time
+
+        try:
+            from coadjoint.clusters import worker  # noqa: F401, all that tasks will need
+            from coadjoint.clusters.parcels import present
+        except ImportError as error:
+            return {"missing": str(error)}
+        end = time.monotonic() + 3.0  # network file systems show new files a little later
+        while probe is not None and not os.path.exists(probe) and time.monotonic() < end:
+            await asyncio.sleep(0.1)
+        sees = probe is None or os.path.exists(probe)
+        return {**present(modules), "sees": sees, "host": socket.gethostname()}
+
+    return greeting
+
+
+@contextmanager
+def _probe(out: Path | None) -> Iterator[str | None]:
+    """A file beside the store that workers must see; None if there is no such folder, of which others complain."""
+    if out is None or not os.access(out.absolute().parent, os.W_OK):
+        yield None
+        return
+    path = out.absolute().parent / f".{out.name}.{uuid.uuid4().hex}"
+    path.touch()
+    try:
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+# What `on=` may be.
+
+
+@contextmanager
+def connected(
+    on: Any, plans: Sequence[Plan], programs: Sequence[Program], out: Any, progress: Any
+) -> Iterator[Cluster]:
+    """The cluster that `on` names, found fit for these plans. What is opened here is closed in the end."""
+    try:
+        import distributed  # type: ignore[import-not-found]
+    except ImportError:
+        raise ClusterError("on= needs Dask: pip install 'coadjoint[cluster]'.") from None
+    with _client(on, distributed) as client:
+        cluster = Cluster(client, plans, programs, out, progress is not False)
+        if progress is not False:
+            say(f"{len(client.nthreads())} workers; dashboard at {client.dashboard_link}")
+        yield cluster
+
+
+@contextmanager
+def _client(on: Any, distributed: Any) -> Iterator[Any]:
+    if isinstance(on, distributed.Client):
+        if on.asynchronous:
+            raise TypeError("on must be a client that waits for results: Client(..., asynchronous=False).")
+        if on.status != "running":
+            raise ClusterError(f"on is a client that is {on.status}: make a new one.")
+        yield on
+    elif isinstance(on, str) and on.startswith("local:"):
+        with _local(on, distributed) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+            yield client
+    elif isinstance(on, str) or hasattr(on, "scheduler_address"):
+        try:
+            client = distributed.Client(on, timeout=_CONNECT, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ClusterError(f"nobody listens at {on}: {error or type(error).__name__}") from None
+        with client:
+            yield client
+    else:
+        raise TypeError(
+            f"on must be a distributed.Client, a Dask cluster, an address such as 'tcp://10.0.0.1:8786', or 'local:8', "
+            f"not {on!r}."
+        )
+
+
+def _local(on: str, distributed: Any) -> Any:
+    """Processes on this machine, spawned: JAX does not survive a fork."""
+    import dask  # type: ignore[import-not-found]
+
+    count = on.removeprefix("local:")
+    if not count.isdecimal() or not int(count):
+        raise ValueError(f"on must have a number of processes after 'local:', as in 'local:8', not {on!r}.")
+    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):
+        return distributed.LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=":0")

@@ -1,0 +1,152 @@
+"""What travels to a worker: the plan of a run, its functions as traced programs, and the output it goes to.
+
+Classes and functions that are the user's own and cannot be imported elsewhere, of a notebook or a script, travel by
+value (cloudpickle); those of modules travel by name, with a hash of the module's source, so that a worker that has
+other code can be told.
+"""
+
+import hashlib
+import io
+import pickle
+import sys
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..running.backends.base import Program
+from ..running.plan import Plan
+from ..running.sinks import Output, Remote
+from ..store.conditions import arithmetic, machine, versions
+
+_VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "equinox", "llvmlite")
+_KNOWN = {*_VERSIONS, "builtins", "cloudpickle", "collections", "functools", "pathlib", "jaxtyping", "ml_dtypes"}
+
+
+class Parcel(NamedTuple):
+    """A run, for workers: of what leads with members it has nothing."""
+
+    token: str  # its own
+    data: bytes
+    about: dict[str, Any]  # what a worker must have (`differences`)
+
+
+def pack(plan: Plan, program: Program, output: Output, about: dict[str, Any]) -> Parcel:
+    """The parcel of a run; the backend is settled."""
+    bare = replace(without_members(plan), backend=program.backend)
+    data, modules = dumped((bare, output.remote()))
+    return Parcel(uuid.uuid4().hex, data, about | {"modules": modules, "tile": plan.tile})
+
+
+def unpack(parcel: Parcel) -> tuple[Plan, Remote]:
+    """The plan, and where its results go."""
+    return pickle.loads(parcel.data)
+
+
+def without_members(plan: Plan) -> Plan:
+    """The plan without what leads with members."""
+    nothing: Any = None
+    return replace(
+        plan,
+        mu0=nothing if plan.states_by_member else np.asarray(plan.mu0),
+        params=nothing if _by_member(plan.axes) else plan.params,
+        g0=nothing if plan.turned_by_member else plan.g0,
+        given=None,
+    )
+
+
+def pack_members(plan: Plan, numbers: range) -> bytes | None:
+    """What the members of some tiles have of their own; None if there is nothing."""
+    if not (plan.states_by_member or plan.turned_by_member or _by_member(plan.axes)):
+        return None
+    own = plan.alone(numbers)
+    numbers = jax.tree.map(np.asarray, (own.mu0, own.params, own.g0))
+    return dumped(numbers)[0]
+
+
+def with_members(plan: Plan, numbers: range, own: bytes) -> Plan:
+    """The plan of some tiles, with what their members have of their own."""
+    mu0, params, g0 = pickle.loads(own)
+    return replace(plan, mu0=mu0, params=params, g0=g0, first=numbers.start * plan.tile)
+
+
+def _by_member(axes: Any) -> bool:
+    return any(a == 0 for a in jax.tree.leaves(axes))
+
+
+# What a worker must have.
+
+
+def present(modules: Iterable[str] = ()) -> dict[str, Any]:
+    """What this process has: versions, the code of coadjoint and of other modules, the machine."""
+    found = versions(_VERSIONS)
+    return {
+        "versions": found | {"python": ".".join(found["python"].split(".")[:2])},
+        "arithmetic": arithmetic(),
+        "code": _code(),
+        "modules": {name: _source(name) for name in modules},
+        "platform": machine(),
+    }
+
+
+def differences(wanted: dict[str, Any], found: dict[str, Any], platform: bool) -> list[str]:
+    """Why a process cannot take part, in words; its machine matters where XLA computes."""
+
+    def compare(name: str, a: Any, b: Any) -> list[str]:
+        return [] if a == b else [f"{name} is {b!s}, not {a!s}"]
+
+    out = [d for name, a in wanted["versions"].items() for d in compare(name, a, found["versions"].get(name))]
+    out += compare("the arithmetic of native code", wanted["arithmetic"], found["arithmetic"])
+    if not out and wanted["code"] != found["code"]:
+        out.append("its coadjoint has the same version, but other code")
+    for name, source in wanted["modules"].items():
+        there = found["modules"].get(name)
+        if there != source:
+            out.append(f"module {name} is missing" if there is None else f"module {name} has other code")
+    if platform:
+        out += [d for name, a in wanted["platform"].items() for d in compare(name, a, found["platform"].get(name))]
+    return out
+
+
+@cache
+def _code() -> str:
+    """A hash of the source of coadjoint."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _source(name: str) -> str | None:
+    """A hash of the source of a module; None if there is no such module."""
+    try:
+        file = import_module(name).__file__
+    except Exception:
+        return None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
+
+
+def dumped(thing: Any) -> tuple[bytes, dict[str, str | None]]:
+    """A thing as bytes, and the modules of others that it names, with hashes of their source."""
+    import cloudpickle  # type: ignore[import-not-found]
+
+    names: set[str] = set()
+
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            name = getattr(obj, "__module__", None) if isinstance(obj, type) or callable(obj) else None
+            if isinstance(name, str) and name.split(".")[0] not in _KNOWN and name in sys.modules:
+                names.add(name)
+            return super().reducer_override(obj)
+
+    out = io.BytesIO()
+    Pickler(out).dump(thing)
+    own = {name for name in names - {"__main__"} if name.split(".")[0] not in sys.stdlib_module_names}
+    return out.getvalue(), {name: _source(name) for name in sorted(own)}

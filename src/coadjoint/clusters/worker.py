@@ -1,0 +1,149 @@
+"""What runs on a worker: a tile, by the engine's own loop."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..command.progress import health_of
+from ..numerics.caching import Bounded
+from ..running.backends import choose
+from ..running.backends.base import Program
+from ..running.loop import run_tiles
+from ..running.plan import Plan
+from ..running.points import Point, Totals
+from ..running.results import together
+from ..running.sinks import Halted, Remote
+from ..running.watchdog import Watched
+from ..running.watching import NOTHING, Health
+from ..store.sink import Stopped
+from .parcels import Parcel, differences, present, unpack, with_members
+
+
+class Refused(RuntimeError):
+    """A worker that cannot take part: its address, and why."""
+
+    def __init__(self, address: str, why: str):
+        super().__init__(address, why)
+        self.address, self.why = address, why
+
+
+class Returned(NamedTuple):
+    """What a worker sends back of each of some tiles, and how all of them are. With a store there are no rows."""
+
+    members: list[int]
+    totals: list[Totals]
+    accumulators: list[list | None]
+    rows: list[Any]
+    health: Health
+
+
+class _Run(NamedTuple):
+    """A run that was unpacked."""
+
+    plan: Plan
+    program: Program
+    remote: Remote
+
+
+_runs: Bounded[_Run] = Bounded(16)
+
+
+class Told(NamedTuple):
+    """How a worker tells how a tile goes: under which topic, for which job, how often, and whether it looks closely."""
+
+    topic: str
+    job: int
+    often: float  # seconds
+    closely: bool
+
+
+def run_remote(parcel: Parcel, own: bytes | None, numbers: range, told: Told) -> Returned | None:
+    """Run some tiles as one; None if nobody waits for them any more."""
+    from distributed import get_worker  # type: ignore[import-not-found]
+
+    worker = get_worker()
+    run = _runs.get(parcel.token, lambda: _opened(parcel, worker.address))
+    plan, program = run.plan, run.program
+    if own is not None:
+        plan = with_members(plan, numbers, own)
+        program = choose(plan)
+    head = {"job": told.job, "tile": numbers.start, "worker": worker.address}
+    teller = _Teller(plan, told, lambda **words: worker.log_event(told.topic, head | words))
+    try:
+        with Watched(plan, lambda words: teller.tell(words=words)) as watched, program.placed():
+            with run.remote.output(plan, program, numbers, _Unwanted()) as output:
+                done = run_tiles(plan, program, numbers, output, teller, watched)
+                rows = run.remote.rows(output)
+    except (Halted, Stopped):  # the latter would end the worker
+        return None
+    totals, accumulators = zip(*done, strict=True)
+    return Returned(
+        [len(x.iterations) for x in totals],
+        [jax.tree.map(np.asarray, together(x)) for x in totals],
+        [None if acc is None else [np.asarray(x) for x in jax.tree.leaves(acc)] for acc in accumulators],
+        rows,
+        teller.health(),
+    )
+
+
+def _opened(parcel: Parcel, address: str) -> _Run:
+    wrong = differences(parcel.about, present(parcel.about["modules"]), parcel.about["same machine"])
+    if wrong:
+        raise Refused(address, "; ".join(wrong))
+    plan, remote = unpack(parcel)
+    if plan.tile != parcel.about["tile"]:
+        raise Refused(address, "it would cut members into other tiles, because JAX's default device is another")
+    try:
+        return _Run(plan, choose(plan), remote)
+    except ValueError as error:  # no native code on this machine
+        raise Refused(address, str(error)) from None
+
+
+class _Unwanted:
+    """Set when nobody waits any more for the task of this thread, or when the worker goes away."""
+
+    def is_set(self) -> bool:
+        from distributed import get_worker  # type: ignore[import-not-found]
+
+        worker = get_worker()
+        task = worker.state.tasks.get(worker.get_current_task())
+        return task is None or task.state == "cancelled" or worker.status.name in ("closing", "closed", "failed")
+
+
+class _Teller:
+    """Watches a tile and tells the client now and then, in few words."""
+
+    def __init__(self, plan: Plan, how: Told, tell: Callable[..., None]):
+        self.plan, self.how, self.tell = plan, how, tell
+        self.done, self.last = 0, time.monotonic()
+        self.at: tuple[Point, Any] | None = None
+
+    def __enter__(self) -> "_Teller":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+    def begin(self, done: int) -> None:
+        """From this step on; tiles that began with other steps follow later."""
+        self.done += done
+        self.tell(begin=self.done)
+
+    def add(self, more: int, points: Point, mu0: Any) -> None:
+        """On the way."""
+        self.done += more
+        self.at = points, mu0
+        now = time.monotonic()
+        if now - self.last >= self.how.often:
+            self.last = now
+            self.tell(done=self.done, health=list(self.health()))
+
+    def told(self, more: int, health: Health) -> None:
+        """Nobody tells a worker."""
+
+    def health(self) -> Health:
+        """How the members are."""
+        return health_of(self.plan, *self.at) if self.at is not None and self.how.closely else NOTHING

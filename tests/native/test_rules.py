@@ -130,8 +130,9 @@ def test_reduced_precision(bits):
 
 def test_refusals_are_sentences():
     for fn, reason in (
-        (lambda x: jnp.abs(jnp.fft.rfft(x)), "`fft` has no native rule."),
-        (lambda x: jnp.abs(x + 1j * x), "Numbers of type complex128 have no native rule."),
+        (lambda x: jnp.linalg.eigvalsh(jnp.outer(x, x)), "`eigh` has no native rule."),
+        (lambda x: jnp.abs(jnp.log(x + 1j * x)), "`log` of complex numbers has no native rule."),
+        (lambda x: jnp.abs(jnp.fft.rfft(x)), "`fft` between real and complex numbers has no native rule."),
         (lambda x: jnp.sin(x.astype(jnp.float32)), "`sin` of numbers of type float32 has no native rule."),
         (lambda x: x.astype(jnp.float32), "Numbers of type float32 in a state have no native rule."),
         (lambda x: x * jax.random.normal(jax.random.key(0)), "Random keys inside a step have no native rule."),

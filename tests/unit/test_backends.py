@@ -99,12 +99,12 @@ RUN = {"mu0": np.ones(3) / 3, "t1": 0.01, "dt": 0.01, "integrator": cj.HeunMK()}
 
 def test_a_refusal_says_why():
     """In the statistics and in what is printed; and where native code was asked for, in an error."""
-    system, W0 = cj.models.sine_euler(3)
+    system, W0 = cj.models.sine_euler(9)
     run = {"t1": 0.5, "dt": 0.5, "key": 0, "integrator": cj.HeunMK()}
     sol = cj.solve(system, W0, **run)
-    why = "states of SU are complex, and native code has real numbers only."
+    why = "`eigh` has no native rule."
     assert (sol.stats.backend, sol.stats.reason) == ("xla", why) and f"xla: {why}" in repr(sol)
-    with pytest.raises(ValueError, match="backend='native' cannot take this run: states of SU are complex"):
+    with pytest.raises(ValueError, match="backend='native' cannot take this run: `eigh` has no native rule"):
         cj.solve(system, W0, backend="native", **run)
     with pytest.raises(ValueError, match="backend must be one of 'auto', 'native-gpu', 'native', 'xla', not 'gpu'"):
         cj.solve(system, W0, backend="gpu", **run)

@@ -210,7 +210,7 @@ LONG = ("gauss4", "LieMidpoint", "Strang", "CommutatorFree", "NinomiyaVictoir", 
 
 def is_native(case):
     """Whether native code must be taken; elsewhere it may be refused."""
-    if case["algebra"] == "SU(3)" or case["method"] == "Adaptive":
+    if case["method"] == "Adaptive":
         return False
     return not (case["algebra"] in ("so(4)", "so(3) ⋉ R³") and case["method"] in LONG)
 

@@ -21,9 +21,13 @@ _MOST_SQUARINGS = 20  # exp(a) is NaN beyond norm 2^20
 
 @eqx.filter_custom_jvp
 def flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], mu: Float[Array, " dim"]) -> Float[Array, " dim"]:
-    """exp(ad*_σ) μ in coordinates: substeps of norm at most one, each a Taylor polynomial of high enough degree."""
+    """exp(ad*_σ) μ in coordinates."""
     a = algebra.ad(algebra.element(sigma)).T
-    norm2 = jnp.sum(a * a)
+    return taylor(a, jnp.sum(a * a), mu)
+
+
+def taylor(a: Array, norm2: Float[Array, ""], v: Array) -> Array:
+    """exp(a) v by substeps of norm at most one, each a Taylor polynomial of high enough degree; norm2: |a|²."""
     one = likely(norm2 <= 1.0)
     substeps = jnp.where(one, 1.0, jnp.ceil(jnp.sqrt(jnp.where(jnp.isfinite(norm2), norm2, 1.0))))
     size2 = jnp.where(one, norm2, 1.0)
@@ -36,7 +40,7 @@ def flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], mu: Float[Array, " 
 
         return jax.lax.while_loop(lambda state: state[0] > 0.0, horner, (degree, v))[1]
 
-    return jax.lax.fori_loop(0, substeps.astype(int), substep, mu)
+    return jax.lax.fori_loop(0, substeps.astype(int), substep, v)
 
 
 @flow.def_jvp

@@ -10,11 +10,13 @@ from ..numerics import checks
 from ..numerics.series import BERNOULLI, arctan
 from .automorphisms import GROUP_TOL
 from .base import LieAlgebra
+from .exponentials import taylor
 
 Matrix = Complex[Array, "n n"]
 
 _LARGEST_POWER = 5  # of the traces that are given as Casimirs
 _SMALL = 8  # n up to which the basis of diagonal matrices is written out
+_LARGEST_TAYLOR = 5  # n up to which exp is a Taylor polynomial
 _LARGEST_DENSE = 64  # dimension up to which dexp and dexpinv form the matrix of ad
 
 
@@ -253,7 +255,10 @@ def unitary(u: Matrix) -> Matrix:
 
 @jax.custom_jvp
 def exp_skew(sigma: Matrix) -> Matrix:
-    """e^σ of a skew-Hermitian matrix, unitary to round-off: V e^{iλ} Vᴴ with −iσ = V λ Vᴴ."""
+    """e^σ of a skew-Hermitian matrix, unitary to round-off: V e^{iλ} Vᴴ with −iσ = V λ Vᴴ; small ones by Taylor."""
+    if sigma.shape[0] <= _LARGEST_TAYLOR:  # no eigenvalue problem: that has native code, and is faster
+        one = jnp.eye(sigma.shape[0], dtype=sigma.dtype)
+        return taylor(sigma, jnp.sum(sigma.real**2 + sigma.imag**2), one)
     lam, v = jnp.linalg.eigh(-1j * sigma)
     return (v * jnp.exp(1j * lam)) @ dagger(v)
 
@@ -263,7 +268,7 @@ def _exp_skew_jvp(primals, tangents):
     """D exp(σ) δ = e^σ dexp_{−σ} δ, divided differences written without division where eigenvalues meet."""
     (sigma,), (delta,) = primals, tangents
     lam, v = jnp.linalg.eigh(-1j * sigma)
-    u = (v * jnp.exp(1j * lam)) @ dagger(v)
+    u = exp_skew(sigma)
     inner = _phi1(lam - lam[:, None]) * (dagger(v) @ delta @ v)
     return u, u @ v @ inner @ dagger(v)
 

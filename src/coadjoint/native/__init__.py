@@ -3,6 +3,7 @@
 Read in this order:
 
 - `lanes`: the front door. `native_loop` makes the compiled loop over the steps of a JAX function;
+- `pairs`: a program with complex numbers as one with real ones;
 - `kinds`: what a number of a program can be: known, the same for all, or varying;
 - `evaluator`: evaluates a traced program number by number, with the rules of
   `moves`, `indexing`, `rules`, `control` (one table of primitives each) and `composed` (primitives made of others);

@@ -1,5 +1,6 @@
 """Parameters of equations whose spelling depends on the version of JAX (0.10 to 0.12), read in one place."""
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,3 +53,18 @@ def called(eqn: Any) -> jex.ClosedJaxpr:
 def closed(jaxpr: Any) -> jex.ClosedJaxpr:
     """A program together with its constants."""
     return jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, [])
+
+
+def elements(jaxpr: Any) -> int:
+    """Numbers that a program computes as it stands, loops gone through once."""
+
+    def one(eqn: Any) -> int:
+        sizes = [math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape")]
+        if eqn.primitive.name == "dot_general":
+            (contracted, _), _ = eqn.params["dimension_numbers"]
+            return sizes[0] * math.prod(eqn.invars[0].aval.shape[a] for a in contracted)
+        parts = [s for p in eqn.params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
+        inside = [elements(closed(s).jaxpr) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
+        return sum(inside) if inside else sum(sizes)
+
+    return sum(map(one, jaxpr.eqns))

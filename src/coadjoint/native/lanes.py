@@ -19,9 +19,13 @@ from jaxtyping import Array, PyTree
 
 from .code import Code, Value
 from .evaluator import Evaluator
+from .jaxprs import elements
 from .kinds import LaneArray, number, objects, split
 from .loop import Draw, Inputs, Target, written
+from .pairs import as_complex, as_reals, without_complex
 from .refused import Refused
+
+_MOST_FOLDED = 20  # of so many operations in a program as it stands, one may be left after folding
 
 
 class NativeLoop(NamedTuple):
@@ -41,8 +45,9 @@ def pattern(x: Any) -> Hashable:
     Code is made for the pattern, and products with 0 and the like are left out; the other values are inputs.
     """
     values = np.asarray(x)
-    fixed = values.ravel().tolist()
-    if values.dtype.kind == "f":
+    parts = np.stack([np.real(values), np.imag(values)], axis=-1) if values.dtype.kind == "c" else values
+    fixed = parts.ravel().tolist()
+    if parts.dtype.kind == "f":
         fixed = [v if v in (0.0, 1.0) else None for v in fixed]
     return values.shape, values.dtype, tuple(fixed)
 
@@ -50,7 +55,8 @@ def pattern(x: Any) -> Hashable:
 def free(x: Any) -> Hashable:
     """Of shared numbers that may become any others: all are inputs, and nothing is made for their values."""
     array = x if hasattr(x, "dtype") else np.asarray(x)
-    return array.shape, np.dtype(array.dtype), (None,) * array.size
+    dtype = np.dtype(array.dtype)
+    return array.shape, dtype, (None,) * (array.size * (2 if dtype.kind == "c" else 1))
 
 
 def native_loop(
@@ -93,9 +99,14 @@ def _native_loop(
     thorough: bool,
     draw: "Drawing | None",
 ) -> NativeLoop:
-    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns]
     counter = jax.ShapeDtypeStruct((), jnp.int64)
-    closed, shapes = jax.make_jaxpr(step, return_shape=True)(structs, list(own), state, counter, path)
+    given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns], list(own), state, counter, path
+    structs, own, state, _, path = reals = as_reals(given)
+    shapes = jax.eval_shape(step, *given)
+    real_step = lambda *args: as_reals(step(*as_complex(args, given)))
+    closed = without_complex(jax.make_jaxpr(real_step)(*reals))
+    if elements(closed.jaxpr) > _MOST_FOLDED * max(limit, 1000):
+        raise Refused(f"The step takes more than {limit} operations.")
     code = Code(target.width)
     owned, own_lanes = _named("%o", own)
     before, state_lanes = _named("%s", jax.tree.leaves(state))
@@ -164,7 +175,7 @@ def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], Array]:
 
     @jax.jit
     def words(shared: list) -> Array:
-        out = jex.jaxpr_as_fun(program)(*shared)
+        out = jex.jaxpr_as_fun(program)(*as_reals(shared))
         return jnp.stack(out) if out else jnp.zeros(0)
 
     return words
@@ -173,6 +184,8 @@ def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], Array]:
 def _with_pattern(x: Array, pattern: Any) -> LaneArray:
     """The lanes of shared numbers, those of the pattern known."""
     shape, dtype, fixed = pattern
+    if np.dtype(dtype).kind == "c":
+        shape, dtype = (*shape, 2), "float64"
     if all(v is not None for v in fixed):
         return split(np.asarray(fixed, dtype).reshape(shape))
     flat = split(x).ravel()

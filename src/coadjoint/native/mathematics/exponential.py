@@ -93,13 +93,13 @@ def _sinh_cosh(x: Number) -> tuple[Pair, Pair]:
     a, a_low = two_sum(up, -down)
     b, b_low = two_sum(up, down)
 
-    def combined(u: Number, u_low: Number, v: Number) -> Pair:
+    def combined(u: Number, u_low: Number, v: Number, v_low: Number) -> Pair:
         """u cosh r + v sinh r."""
         p, q = two_product(v, r)
         s, t = two_sum(u, p)
-        return s, t + ((u_low + q) + fma(u, cosh, v * sinh))
+        return s, t + ((u_low + fma(v_low, r, q)) + fma(u, cosh, v * sinh))
 
-    return combined(a, a_low, b), combined(b, b_low, a)
+    return combined(a, a_low, b, b_low), combined(b, b_low, a, a_low)
 
 
 def _at_least(k: Number, low: int) -> Number:

@@ -27,8 +27,8 @@ def atan2(y: Number, x: Number) -> Number:
     a, b = where(both, 1.0, a), where(both, 1.0, b)
     nothing = b.equals(0.0) & a.equals(0.0)
     b = where(nothing, 1.0, b)
-    most = where(a > b, a, b)
-    scale = where(most > 2.0**900, 2.0**-100, where(most < 2.0**-900, 2.0**100, 1.0))
+    most, least = where(a > b, a, b), where(a > b, b, a)
+    scale = where(most > 2.0**800, 2.0**-100, where(least < 2.0**-800, 2.0**200, 1.0))
     out = _angle(a * scale, b * scale, x.bits() < 0)
     return where(x.is_nan() | y.is_nan(), x + y, out).signed(y)
 

@@ -28,24 +28,13 @@ from .reducing import CpuReduction
 from .words import as_words, packed, unpacked
 from .xla import Core, Starts, reduced_by_xla
 
-LARGEST = 16  # dimension of the algebra above which native code is not tried
 _PIECE = 256  # saved times whose states go through the user's `save` together
 
 
 def prepare(plan: Plan) -> "NativeProgram | Refusal":
     """Native code for the step of the plan, or why there is none."""
-    kernel = unfit(plan) or kernel_for(plan, Cpu(width_of(plan)))
+    kernel = kernel_for(plan, Cpu(width_of(plan)))
     return kernel if isinstance(kernel, Refusal) else NativeProgram(plan, kernel)
-
-
-def unfit(plan: Plan) -> Refusal | None:
-    """Why native code is not even tried, on no target."""
-    algebra = plan.system.algebra
-    if not jnp.issubdtype(algebra.dtype, jnp.floating):
-        return Refusal(f"states of {type(algebra).__name__} are complex, and native code has real numbers only.")
-    if algebra.dim > LARGEST:
-        return Refusal(f"the algebra has dimension {algebra.dim}, and native code is made for {LARGEST} at most.")
-    return None
 
 
 def on_cpu() -> AbstractContextManager[Any]:

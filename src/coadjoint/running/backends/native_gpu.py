@@ -28,9 +28,9 @@ from .hard import Singly
 from .increments import Source
 from .kernels import Held, Kernel, kernel_for, width_of
 from .launching import Machine
-from .native import on_cpu, reduced_rows, saved_rows, unfit
+from .native import on_cpu, reduced_rows, saved_rows
 from .reducing import CpuReduction, Reduction, constants, reduction_for
-from .words import as_words
+from .words import as_words, words_in
 from .xla import Core, start_tile
 
 TOGETHER = 2**19  # members that are stepped as one, at most
@@ -50,9 +50,6 @@ def prepare(plan: Plan) -> "GpuProgram | Refusal":
     work = plan.members * plan.steps * _STEP / cores()
     if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
         return Refusal("the run is too small for a GPU.", expected=True)
-    refused = unfit(plan)
-    if refused is not None:  # which is said of native code itself
-        return refused._replace(expected=True)
     kernel = kernel_for(plan, machine.target, drawn=True)
     if isinstance(kernel, Refusal):  # the driver has no numbers that code can draw, or something else is wrong
         given = kernel_for(plan, machine.target)
@@ -259,9 +256,9 @@ class GpuStepper:
         words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :saved]
         out, at = [], 0
         for s in jax.tree.leaves(shapes):
-            size = int(np.prod(s.shape))
+            size = words_in(s.shape, s.dtype)
             a = np.ascontiguousarray(words[:, :, at : at + size])
-            a = a.view(s.dtype) if np.dtype(s.dtype).itemsize == 8 else a.astype(s.dtype)
+            a = a.view(s.dtype) if np.dtype(s.dtype).itemsize >= 8 else a.astype(s.dtype)
             out.append(a.reshape(*a.shape[:2], *s.shape))
             at += size
         rows: Record = jax.tree.unflatten(jax.tree.structure(shapes), out)
@@ -275,10 +272,14 @@ def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[
     """Arrays that lead with members from words × members, the last member repeated."""
     out, at = [], 0
     for shape, dtype in zip(shapes, dtypes, strict=True):
-        size = int(np.prod(shape))
+        size = words_in(shape, dtype)
         a = state[at : at + size].T
-        a = jax.lax.bitcast_convert_type(a, dtype) if np.dtype(dtype).itemsize == 8 else a.astype(dtype)
-        a = a.reshape(len(a), *shape)
+        if np.dtype(dtype).kind == "c":
+            parts = jax.lax.bitcast_convert_type(a, jnp.float64).reshape(len(a), *shape, 2)
+            a = jax.lax.complex(parts[..., 0], parts[..., 1])
+        else:
+            a = jax.lax.bitcast_convert_type(a, dtype) if np.dtype(dtype).itemsize == 8 else a.astype(dtype)
+            a = a.reshape(len(a), *shape)
         out.append(jnp.concatenate([a, jnp.repeat(a[-1:], padding, axis=0)]) if padding else a)
         at += size
     return out

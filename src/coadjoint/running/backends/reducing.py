@@ -20,7 +20,7 @@ from ...native.loop import Target
 from ...native.refused import Refused
 from ...numerics.caching import Bounded
 from ..plan import Plan
-from .words import packed, unpacked
+from .words import packed, unpacked, words_in
 
 LARGEST = 256  # words of an accumulator, …
 _OPERATIONS = 2000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
@@ -82,7 +82,7 @@ class _Same:
 
 
 def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> Reduction | None:
-    size = sum(int(np.prod(s.shape)) for s in jax.tree.leaves(accumulator))
+    size = sum(words_in(s.shape, s.dtype) for s in jax.tree.leaves(accumulator))
     if size > LARGEST or not size:
         return None
 
@@ -103,7 +103,7 @@ def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> R
         like = [(s.shape, s.dtype) for s in jax.tree.leaves(made.saved)]
         if like != [(s.shape, s.dtype) for s in jax.tree.leaves(accumulator)]:
             return None
-    return Reduction(first, second, accumulator, sum(int(np.prod(x.shape)) for x in of))
+    return Reduction(first, second, accumulator, sum(words_in(x.shape, x.dtype) for x in of))
 
 
 def constants(native: NativeLoop) -> np.ndarray:

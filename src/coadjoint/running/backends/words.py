@@ -8,8 +8,15 @@ import numpy as np
 def as_words(x: Any) -> np.ndarray:
     """An array with a leading axis as words (leading, words)."""
     a = np.asarray(x)
+    if a.dtype.kind == "c":  # a word for each part
+        a = np.ascontiguousarray(a)[..., None].view(np.float64)
     a = np.ascontiguousarray(a if a.dtype.itemsize == 8 else a.astype(np.int64))
     return a.reshape(len(a), int(np.prod(a.shape[1:]))).view(np.int64)
+
+
+def words_in(shape: Any, dtype: Any) -> int:
+    """Words that an array takes."""
+    return int(np.prod(shape)) * (2 if np.dtype(dtype).kind == "c" else 1)
 
 
 def packed(leaves: list, width: int) -> np.ndarray:
@@ -27,9 +34,11 @@ def unpacked(words: np.ndarray, shapes: Any, dtypes: Any) -> list[np.ndarray]:
     groups, times, _, width = words.shape
     out, at = [], 0
     for shape, dtype in zip(shapes, dtypes, strict=True):
-        size = int(np.prod(shape))
+        kind = np.dtype(dtype).kind
+        size = words_in(shape, dtype)
         a = words[:, :, at : at + size]
-        a = a.view(dtype) if np.dtype(dtype).itemsize == 8 else a.astype(dtype)
-        out.append(np.ascontiguousarray(a.transpose(0, 3, 1, 2)).reshape(groups * width, times, *shape))
+        a = a.view(np.float64 if kind == "c" else dtype) if np.dtype(dtype).itemsize >= 8 else a.astype(dtype)
+        a = np.ascontiguousarray(a.transpose(0, 3, 1, 2))
+        out.append((a.view(dtype) if kind == "c" else a).reshape(groups * width, times, *shape))
         at += size
     return out

@@ -1,0 +1,101 @@
+"""Complex numbers as pairs: programs with complex numbers give natively what they give otherwise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from natively import compiled
+
+import coadjoint as cj
+from coadjoint.algebras.su import exp_skew
+
+X = np.random.default_rng(1).standard_normal((8, 4))
+A = np.random.default_rng(2).standard_normal((2, 2)) + 1j * np.random.default_rng(3).standard_normal((2, 2))
+
+
+def z(x):
+    return lax.complex(x[:2], x[2:])
+
+
+def matrix(x):
+    return jnp.outer(z(x), jnp.conj(z(x))) + A
+
+
+def looped(x):
+    still = lambda s: jnp.sum(jnp.abs(s)) > 0.5
+    return lax.while_loop(still, lambda s: s * (0.5 + 0.1j), z(x))
+
+
+def scanned(x):
+    total, rows = lax.scan(lambda c, a: (c * a + 1j, c), z(x)[0], matrix(x).ravel())
+    return jnp.append(rows, total)
+
+
+PROGRAMS = {
+    "sums and products": lambda x: z(x) * (2 - 1j) + z(x) ** 3 - 1j * z(x)[::-1] * x[0],
+    "quotients": lambda x: z(x) / (z(x) + 1j) + 1.0 / z(x) + z(x) / 3.0 + z(x) ** -2,
+    "parts": lambda x: jnp.real(z(x)) * 1j + jnp.imag(z(x)) + jnp.conj(z(x)) + jnp.abs(z(x)),
+    "matrices": lambda x: matrix(x) @ A @ jnp.conj(matrix(x)).T + jnp.trace(matrix(x)),
+    "vectors": lambda x: jnp.vdot(z(x), A @ z(x)) * jnp.ones(2),
+    "exponentials": lambda x: jnp.exp(z(x)) + jnp.exp(1j * x[:2]),
+    "transforms": lambda x: jnp.fft.fft2(matrix(x)) + jnp.fft.ifft(z(x)),
+    "choice": lambda x: jnp.where(x[:2] > 0, z(x), 1j) + jnp.where(z(x) == z(x)[0], 1.0, z(x)),
+    "places": lambda x: jnp.zeros(4, complex).at[jnp.array([2, 0])].set(z(x)).at[1].add(1j)[::-1],
+    "products of all": lambda x: jnp.prod(matrix(x), axis=0),
+    "loop": looped,
+    "scan": scanned,
+    "branch": lambda x: lax.cond(x[0] > 0, lambda y: y * 1j, lambda y: y + 1.0, z(x)),
+    "gradient": jax.grad(lambda x: jnp.sum(jnp.abs(matrix(x)) ** 2) + jnp.real(z(x)[0] ** 2 * A[0, 0])),
+    "real throughout": lambda x: jnp.real((x + 0j) @ (x + 0j)) * x,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_xla_has_it(name):
+    def fn(x):
+        y = jnp.ravel(PROGRAMS[name](x))
+        return jnp.concatenate([jnp.real(y), jnp.imag(y)])
+
+    for width in 1, 8:
+        out, valid = compiled(fn, X, width=width)
+        assert valid.all()
+        np.testing.assert_allclose(out, jax.vmap(fn)(X), rtol=1e-13, atol=1e-13)
+
+
+def test_constants_that_are_complex_are_folded():
+    """A product with 1 costs nothing, with i a change of sign."""
+    compiled(lambda x, a: jnp.real(a @ z(x)), X, shared=(np.eye(2) + 0j,), limit=0)
+    compiled(lambda x: jnp.imag(1j * z(x)), X, limit=2)  # the real part, of which there is no use, is −Im z
+
+
+ALGEBRAS = [pytest.param(cj.SU(2), marks=pytest.mark.slow), cj.SU(3), cj.SU(2) * cj.SO3()]
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS, ids=["SU(2)", "SU(3)", "SU(2) × SO3"])
+def test_matrix_algebras_run_natively(algebra):
+    """One trajectory and members with the bits of one another, and near those of XLA."""
+    weights = np.linspace(1.0, 2.0, algebra.dim)
+    h = lambda mu: 0.5 * jnp.sum(weights * algebra.coordinates(mu) ** 2)
+    noise = cj.salt(algebra.element(0.1 * jnp.ones(algebra.dim)))
+    mu0 = np.asarray(algebra.element(jnp.sin(jnp.arange(1.0, algebra.dim + 1))))
+    system, run = cj.System(algebra, h, [noise]), {"t1": 0.5, "dt": 0.01, "key": 0}
+    one = cj.solve(system, mu0, **run)
+    many = cj.ensemble(system, mu0, members=8, **run)
+    assert one.stats.backend == many.stats.backend == "native", one.stats.reason
+    np.testing.assert_array_equal(many.mu[0], one.mu)
+    np.testing.assert_allclose(one.mu, cj.solve(system, mu0, backend="xla", **run).mu, rtol=0, atol=1e-13)
+    assert max(one.orbit_error()) < 1e-14
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("size", [0.0, 1e-9, 0.04, 0.3, 1.0, 7.0, 40.0])
+def test_small_exponentials_need_no_eigenvalues(n, size):
+    """A Taylor polynomial gives what the eigenvalues give, unitary to round-off, and so do its derivatives."""
+    algebra = cj.SU(n)
+    c = np.random.default_rng(n).standard_normal(algebra.dim)
+    sigma = np.asarray(algebra.element(jnp.asarray(size * c / np.linalg.norm(c))))
+    lam, v = np.linalg.eigh(-1j * sigma)
+    u = np.asarray(exp_skew(jnp.asarray(sigma)))
+    np.testing.assert_allclose(u, (v * np.exp(1j * lam)) @ v.conj().T, rtol=0, atol=(4 + size) * 2e-15)
+    np.testing.assert_allclose(u.conj().T @ u, np.eye(n), rtol=0, atol=(1 + size) * 2e-15)

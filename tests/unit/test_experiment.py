@@ -419,7 +419,10 @@ WRONG = {
         {"run__integrator": {"name": "HeunMK", "drift_free": 3}},
         r"run\.integrator\.drift_free must be true or false",
     ),
-    "backend": ({"run__backend": "gpu"}, r"run\.backend must be one of 'auto', 'native', 'xla', not 'gpu'"),
+    "backend": (
+        {"run__backend": "gpu"},
+        r"run\.backend must be one of 'auto', 'native-gpu', 'native', 'xla', not 'gpu'",
+    ),
     "reduce": ({"run__reduce": "Men"}, r"run\.reduce = 'Men' is not known: did you mean 'Mean'\? Allowed: Mean, "),
     "mu0": ({"run__mu0": [1.0, 2.0]}, r"run: mu0 "),
     "mu0 words": ({"run__mu0": ["a"]}, r"run\.mu0 must be numbers, not \['a'\]"),

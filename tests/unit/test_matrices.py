@@ -74,6 +74,14 @@ def test_whatever_the_tolerance_the_spectrum_stays(method):
     assert sol.orbit_error().max() < 1e-14
 
 
+def test_steps_too_large_for_products_do_not_drift():
+    """Those are taken by exponentials, which must be unitary: else the spectrum drifts, always one way."""
+    system, W0 = cj.models.euler_sphere(9, noise_shells=(2, 3), amplitude=0.3)
+    sol = cj.solve(system, W0, t1=60.0, dt=0.2, key=0, save_every=30)
+    assert sol.stats.iterations > 4, "so that there are such steps"
+    assert sol.orbit_error().max() < 5e-15
+
+
 @pytest.mark.slow
 def test_a_step_too_large_for_products_is_taken_all_the_same():
     """Products cannot solve it; the careful program does, and says how many iterations it took."""

@@ -228,10 +228,10 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
 
 def _local(on: str, distributed: Any) -> Any:
     """Processes on this machine, spawned: JAX does not survive a fork."""
-    import dask  # type: ignore[import-not-found]
+    from dask import config
 
     count = on.removeprefix("local:")
     if not count.isdecimal() or not int(count):
         raise ValueError(f"on must have a number of processes after 'local:', as in 'local:8', not {on!r}.")
-    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):
+    with config.set({"distributed.worker.multiprocessing-method": "spawn"}):
         return distributed.LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=":0")

@@ -150,8 +150,11 @@ class GroupMethod(Integrator):
         """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n. `reached`: where τ = exp is known."""
         algebra, s, tau = system.algebra, system.sign, self._tau
         anchor, g, start = carry
-        cured = self.drift_free and not products.carried(algebra, anchor)
-        if reached is not None:
+        by_products = products.carried(algebra, anchor)
+        cured = self.drift_free and not by_products
+        if self.drift_free and by_products:  # a step that products could not solve: U is made unitary, or W would drift
+            mu, _ = tau.transport(algebra, s * sigma, mu, tau.anchor(algebra, mu))
+        elif reached is not None:
             change = _change(system, sigma, mu, reached)
             mu, anchor = algebra.settle(s * sigma, mu, change, anchor) if cured else (mu + change, anchor)
         elif cured:

@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -154,8 +155,9 @@ class Killer(threading.Thread):
         while self.left and not self.over.wait(self.moments.uniform(0.05, self.longest)):
             pids = [nanny.pid for nanny in self.cluster.workers.values() if nanny.status.name == "running"]
             if pids and None not in pids:
-                os.kill(self.moments.choice(pids), self.number)
-                self.left -= 1
+                with suppress(ProcessLookupError):  # it ended just now
+                    os.kill(self.moments.choice(pids), self.number)
+                    self.left -= 1
 
 
 def killed(client, path, kills, seed):

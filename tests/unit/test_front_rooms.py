@@ -90,7 +90,7 @@ def test_phases_of_noise():
         ({"noise_modes": ((1, 1), (-1, -1))}, "make the same field"),
         ({"noise_modes": ((1, 1), (1, 1)), "amplitude": (1j, 2j)}, "make the same field"),
         ({"amplitude": (0.1, 0.2, 0.3)}, "one for each of the 2 noise_modes"),
-        ({"amplitude": "much"}, "amplitude must be a finite number"),
+        ({"amplitude": "much"}, "amplitude must be numbers, or the path"),
         ({"amplitude": np.nan}, "amplitude must be a finite number"),
     ],
 )

@@ -84,7 +84,7 @@ def test_docstrings_cite(reference):
     assert docstrings.cited("nothing of the kind") == []
 
 
-UNTRIED = {"docs/gpu.md"}  # needs a GPU
+UNTRIED = {"docs/gpu.md", "docs/clusters.md"}  # which need a GPU, a cluster
 
 
 def test_every_page_with_examples_is_run():

@@ -17,7 +17,7 @@ def array_from(name: str, value: Any, folder: Path | None = None) -> Any:
     path = Path(value) if folder is None else folder / value
     file = next((p for p in (path, *path.parents) if p.suffix in _READERS), None)
     if file is None:
-        raise ValueError(f"{name} must be an array, or the path of a .npy, .zarr or .nc, not {str(value)!r}.")
+        raise ValueError(f"{name} must be numbers, or the path of a .npy, .zarr or .nc, not {str(value)!r}.")
     if not file.exists():
         raise ValueError(f"{name}: {file} does not exist.")
     try:

@@ -23,7 +23,7 @@ from coadjoint.store import sink
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 4
 sink._SECONDS, sink._SHARE, progress._SELDOM = 0.0, 0, 0.0
 system, W0 = cj.models.sine_euler(n=33)
-options = dict(t1=0.4, dt=0.01, key=0, integrator=cj.IsospectralMidpoint())
+options = dict(t1=0.4, dt=0.01, key=0, integrator=cj.IsospectralMidpoint(solver="fixed_point"))
 cj.ensemble(system, W0, members=20, out=sys.argv[1], progress=True, **options)
 plan.LARGEST_TILE = 32  # two tiles in two threads
 cj.ensemble(system, W0, members=64, save_every=40, **options)

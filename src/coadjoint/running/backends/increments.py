@@ -13,6 +13,7 @@ from ...native.lanes import Drawing, NativeLoop, free, native_loop
 from ...numerics.caching import Bounded
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
+_OPERATIONS = 40_000  # of a pair of steps: beyond, compiling takes too long, and XLA draws (the same numbers)
 _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory
 
 _loops: Bounded[NativeLoop | None] = Bounded()
@@ -83,7 +84,7 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Na
 
     integer = jax.ShapeDtypeStruct((), jnp.int64)
     try:
-        return native_loop(step, shared, [integer, integer], None, None, Cpu(width))
+        return native_loop(step, shared, [integer, integer], None, None, Cpu(width), _OPERATIONS)
     except NotImplementedError:
         return None
 

@@ -103,3 +103,13 @@ def test_a_forked_process_says_so():
     """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], timeout=100, env=os.environ)
     assert done.returncode == 7
+
+
+def test_by_cloudpickle():
+    """As joblib and Dask do: a function that calls `solve`, with a system made of lambdas in it, and what it gives."""
+    cloudpickle = pytest.importorskip("cloudpickle", reason="it comes with the extra [cluster]")
+    inertia = jnp.array([1.0, 2.0, 3.0])
+    system = cj.System(cj.SO3(), lambda m: 0.5 * m @ (m / inertia), [cj.salt(0.1 * np.eye(3))])
+    run = lambda key: cj.solve(system, np.array([0.3, 0.4, 0.5]), t1=1.0, dt=0.1, key=key)
+    here, there = run(3), cloudpickle.loads(cloudpickle.dumps(run))(3)
+    np.testing.assert_array_equal(cloudpickle.loads(cloudpickle.dumps(there)).mu, here.mu)

@@ -152,12 +152,14 @@ class Killer(threading.Thread):
         self.number, self.over = number, threading.Event()
 
     def run(self):
-        while self.left and not self.over.wait(self.moments.uniform(0.05, self.longest)):
+        longest = 0.2  # at first: the run must not be over before
+        while self.left and not self.over.wait(self.moments.uniform(0.05, longest)):
             pids = [nanny.pid for nanny in self.cluster.workers.values() if nanny.status.name == "running"]
             if pids and None not in pids:
                 with suppress(ProcessLookupError):  # it ended just now
                     os.kill(self.moments.choice(pids), self.number)
                     self.left -= 1
+                    longest = self.longest
 
 
 def killed(client, path, kills, seed):

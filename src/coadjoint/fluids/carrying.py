@@ -17,10 +17,10 @@ class CarryingFlow(Flow):
         Θ' = rate [P, Θ],   W' = rate ([P, W] + [K, Θ]),   P = (−Δ + F)⁻¹(W − B).
 
     Magnetic: a is the potential of the field in the plane, K = −ΔΘ, and the energy gets the mean of ½|∇a|². With a
-    `height` h, a is buoyancy, K = −H, and the energy gets the mean of −a h.
+    `height` H, a is buoyancy, K = −H, and the energy gets the mean of −a h.
     """  # fmt: skip
 
-    height: Array | None = None  # coefficients
+    height: Matrix | None = None  # H, the matrix of h
 
     def vortical(self, mu: Array) -> Matrix:
         """W."""
@@ -36,7 +36,7 @@ class CarryingFlow(Flow):
     def gradient(self, mu: Array) -> Array:
         """∂h/∂(W, Θ) = rate (P, K)."""
         surface = self.surface
-        K = -surface.laplacian(mu[1]) if self.height is None else -surface.matrix(self.height)
+        K = -surface.laplacian(mu[1]) if self.height is None else -self.height
         return jnp.stack([self.stream(mu[0]), surface.rate * K])
 
     @eqx.filter_jit
@@ -66,9 +66,9 @@ class CarryingFlow(Flow):
     @eqx.filter_jit
     def carried_energy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½|∇a|²; with a height, of −a h."""
-        a = self.carried_coefficients(mu)
         if self.height is not None:
-            return -self.surface.weight * jnp.sum((jnp.conj(self.height) * a).real)
+            return -self.surface.norm * jnp.sum((jnp.conj(self.height) * mu[1]).real)
+        a = self.carried_coefficients(mu)
         return 0.5 * self.surface.weight * jnp.sum(self.surface.eigenvalues * jnp.abs(a) ** 2)
 
     @eqx.filter_jit

@@ -22,7 +22,7 @@ class Flow(eqx.Module):
 
         q = (Δ − F)ψ + b,   ω = Δψ,   W' = rate [P, W],   P = (−Δ + F)⁻¹(W − B),
 
-    F = `screening` (the inverse square of the radius of deformation), b = `background`: rotation and topography.
+    F = `screening` (the inverse square of the radius of deformation), B = `background`: rotation and topography.
     Without these q = ω. Energy and enstrophy are means over the surface: of ½(|u|² + Fψ²) and of ½ω².
 
     All but the fields on grids can be traced by JAX, and so be given to `solve(save=…)`.
@@ -30,7 +30,7 @@ class Flow(eqx.Module):
 
     surface: Surface
     screening: float = eqx.field(static=True, default=0.0)
-    background: Array | None = None  # coefficients of b
+    background: Matrix | None = None  # B, the matrix of b
 
     @staticmethod
     def of(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
@@ -44,12 +44,13 @@ class Flow(eqx.Module):
         if topography is not None:
             b = surface.given("topography", topography)
             background = b if background is None else background + b
-        return Flow(surface, F, background)
+        return Flow(surface, F, None if background is None else surface.matrix(background))
 
     def state(self, vorticity: Coefficients) -> Matrix:
         """The matrix of potential vorticity of a flow with these coefficients of ω."""
         q = vorticity if not self.screening else vorticity * (1 + self.screening * self.surface.inverse_eigenvalues())
-        return self.surface.matrix(q if self.background is None else q + self.background)
+        W = self.surface.matrix(q)
+        return W if self.background is None else W + self.background
 
     def vortical(self, mu: Array) -> Matrix:
         """The matrix of potential vorticity in a state."""
@@ -60,14 +61,14 @@ class Flow(eqx.Module):
     @eqx.filter_jit
     def stream(self, W: Matrix) -> Matrix:
         """∂h/∂W = rate P."""
-        moving = W if self.background is None else W - self.surface.matrix(self.background)
+        moving = W if self.background is None else W - self.background
         P = self.surface.inverse(moving, self.screening)
         return P if self.surface.rate == 1.0 else self.surface.rate * P
 
     @eqx.filter_jit
     def hamiltonian(self, W: Matrix) -> Float[Array, ""]:
         """½ <W − B, rate P>: the energy times rate/norm of the surface."""
-        moving = W if self.background is None else W - self.surface.matrix(self.background)
+        moving = W if self.background is None else W - self.background
         return 0.5 * jnp.sum((jnp.conj(moving) * self.stream(W)).real)
 
     def damping(self, viscosity: Any, hyperviscosity: Any, order: Any, drag: Any, stirring: Any) -> Any:
@@ -100,8 +101,8 @@ class Flow(eqx.Module):
     # Coefficients.
 
     def _moving(self, mu: Array) -> Coefficients:
-        q = self.surface.coefficients(self.vortical(mu))
-        return q if self.background is None else q - self.background
+        W = self.vortical(mu)
+        return self.surface.coefficients(W if self.background is None else W - self.background)
 
     @eqx.filter_jit
     def stream_coefficients(self, mu: Array) -> Coefficients:

@@ -89,7 +89,7 @@ def boussinesq(
         h = h.at[0, 1].set(-0.5j).at[0, -1].set(0.5j) if isinstance(on, Torus) else h.at[2].set((4 * jnp.pi / 3) ** 0.5)
     else:
         h = on.given("height", height)
-    flow = CarryingFlow(on, 0.0, Flow.of(on, rotation=rotation).background, h)
+    flow = CarryingFlow(on, 0.0, Flow.of(on, rotation=rotation).background, on.matrix(h))
     noise = fluid_noise(on, noise_modes, amplitude, noise_shells, noise_fields)
     return _system(flow, noise, omega, vorticity, "buoyancy", buoyancy, key)
 

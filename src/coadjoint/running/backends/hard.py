@@ -2,14 +2,12 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Int
 
 from ...drivers import BLOCK, Window
 from ..exclusive import alone
 from ..plan import Plan, Tile
-from ..points import Clock, Point
 from .increments import Source
 from .kernels import Held, Kernel
 from .words import as_words
@@ -55,34 +53,13 @@ class Singly:
 
     def _carefully(self, lane: int, words: np.ndarray, n: int) -> np.ndarray:
         """Words after step n by the program with all fallbacks."""
-        point = jax.tree.map(lambda x: x[None], self.kernel.unpack(words[None, :, None]))
-        member = self.tile.member[lane : lane + 1]
         axes, params = self.core.axes, self.tile.params
         if axes is not None:
-            one = lambda x, a: np.asarray(x)[None, lane : lane + 1] if a == 0 else np.asarray(x)[None]
-            params = jax.tree.map(one, params, axes)
-        args = self.core, self.window, self.plan.clock, member[None], params, np.full(1, n), np.ones(1, bool), point
+            params = jax.tree.map(lambda x, a: x[lane : lane + 1] if a == 0 else x, params, axes)
+        point, member = self.kernel.unpack(words[None, :, None]), self.tile.member[lane : lane + 1]
+        args = self.core, self.window, self.plan.clock, member, params, np.full(1, n), np.ones(1, bool), point
         after = alone(_careful_step, *args)
-        return np.concatenate([as_words(np.asarray(x)[0])[0] for x in jax.tree.leaves(after)])
+        return np.concatenate([as_words(np.asarray(x))[0] for x in jax.tree.leaves(after)])
 
 
-@eqx.filter_jit
-def _careful_step(
-    core: Core,
-    window: Window,
-    clock: Clock,
-    member: Int[Array, "groups width"],
-    params: PyTree,
-    n: Int[Array, " groups"],
-    waiting: Bool[Array, " groups"],
-    points: Point,
-) -> Point:
-    """Step n of each group that waits before it; the others cost nothing."""
-
-    def one_group(group: tuple) -> Point:
-        member, params, n, waiting, points = group
-        every = jnp.ones(member.shape, bool)
-        step = lambda points: careful_step(core, window, clock, member, params, n + 0 * member, every, points)
-        return jax.lax.cond(waiting, step, lambda points: points, points)
-
-    return jax.lax.map(one_group, (member, params, n, waiting, points))
+_careful_step = eqx.filter_jit(careful_step)

@@ -46,6 +46,8 @@ myst_heading_anchors = 3
 myst_update_mathjax = False
 suppress_warnings = ["myst-nb.lexer"]  # of notebooks that are not run
 
+os.environ["COADJOINT_RESULTS"] = str(HERE.parent / "benchmarks" / "results")  # for pages that show what was recorded
+
 # Notebooks run when the site is built, in the environment that builds it. While one writes: COADJOINT_SITE_QUICK=1
 # leaves them out, COADJOINT_SITE_CACHE=folder runs those that have changed.
 nb_execution_cache_path = os.environ.get("COADJOINT_SITE_CACHE", "")

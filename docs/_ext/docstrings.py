@@ -8,6 +8,8 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import equations
+
 import coadjoint
 
 _NAME = re.compile(r"`([^`]+)`")
@@ -55,7 +57,7 @@ def _indent(line: str) -> int:
 
 
 def convert(lines: list[str]) -> list[str]:
-    """The docstring with its indented blocks marked as equations, and its prose escaped."""
+    """The docstring with its indented blocks as equations or code, and its prose escaped."""
     out: list[str] = []
     lines = _whole_names(lines)
     margin = 0  # where the text of the current paragraph or list item begins
@@ -72,8 +74,7 @@ def convert(lines: list[str]) -> list[str]:
             while not body[-1].strip():
                 body.pop()
             left, body = " " * margin, textwrap.dedent("\n".join(body)).splitlines()
-            out += [f"{left}.. code-block:: text", f"{left}   :class: equation", ""]
-            out += [*(f"{left}   {row}".rstrip() for row in body), ""]
+            out += [f"{left}{row}".rstrip() for row in _block(body)]
             continue
         elif item := _ITEM.match(line):
             if out and out[-1].strip() and not _ITEM.match(lines[k - 1]) and _indent(lines[k - 1]) <= len(item[1]):
@@ -85,6 +86,15 @@ def convert(lines: list[str]) -> list[str]:
             out.append(" " * _indent(line) + _line(line.lstrip()))
         k += 1
     return out
+
+
+def _block(body: list[str]) -> list[str]:
+    """An indented block: equations, set as such, or code."""
+    rows = equations.tex(body)
+    if rows is None:
+        return [".. code-block:: python", "", *("   " + row for row in body), ""]
+    aligned = rows if len(rows) == 1 else [f"& {row} \\\\" for row in rows]
+    return [".. math::", "", *("   " + row for row in aligned), ""]
 
 
 def _plainest(text: str) -> str:

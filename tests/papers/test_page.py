@@ -3,7 +3,12 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
+
+from coadjoint.fluids import Sphere, index
+from coadjoint.report.stages import Globe
+from coadjoint.report.stages import page as page_of
 
 CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
@@ -23,19 +28,34 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request, browser, reproduction):
-    """The page, open; what went wrong and what was asked of the network is on it."""
-    context = browser.new_context(color_scheme=request.param, viewport={"width": 1280, "height": 800})
+def opened(browser, scheme, file):
+    """A page, open; what went wrong and what was asked of the network is on it."""
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 800})
     page = context.new_page()
-    page.wrong, page.requests, page.scheme = [], [], request.param
+    page.wrong, page.requests, page.scheme = [], [], scheme
     page.on("console", lambda m: page.wrong.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda e: page.wrong.append(str(e)))
     page.on("request", lambda r: page.requests.append(r.url))
-    page.goto((reproduction[0] / "index.html").as_uri())
+    page.goto(file.as_uri())
     page.wait_for_function("document.querySelectorAll('canvas').length > 0")
     yield page
     context.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request, browser, reproduction):
+    yield from opened(browser, request.param, reproduction[0] / "index.html")
+
+
+@pytest.fixture(params=["light", "dark"])
+def globe(request, browser, tmp_path):
+    """A field that is 1 at 90° E on the equator and −1 opposite, and turns; on a page of its own."""
+    fields = np.zeros((12, 16))
+    fields[:, index(1, -1)], fields[:, index(1, 1)] = np.cos(np.arange(12) / 4), np.sin(np.arange(12) / 4)
+    values = np.sqrt(4 * np.pi / 3) * np.array([Sphere(4).values(c, 32) for c in fields])
+    text = page_of("A globe", "Words.", [Globe("A field.", np.arange(12.0), values, "field")])
+    (tmp_path / "globe.html").write_text(text, encoding="utf-8")
+    yield from opened(browser, request.param, tmp_path / "globe.html")
 
 
 def pixels(page, canvas):
@@ -146,3 +166,40 @@ def test_it_prints(page):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert len(page.pdf(format="A4")) > 10_000
     assert page.wrong == []
+
+
+def test_the_globe_turns_moves_and_tells_values(globe):
+    canvas = globe.locator("figure.stage[data-kind=globe] canvas")
+    globe.locator("button.play").click()
+    globe.locator(".controls input").fill("0")
+    globe.wait_for_timeout(200)
+    first = pixels(globe, canvas)
+    assert inked(globe, canvas) > 0.2
+    drag(globe, canvas, 90, 40)
+    turned = pixels(globe, canvas)
+    canvas.dblclick()
+    globe.mouse.move(5, 5)
+    globe.wait_for_timeout(120)
+    assert turned != first and pixels(globe, canvas) == first
+    globe.locator(".controls input").fill("6")
+    globe.wait_for_timeout(200)
+    assert pixels(globe, canvas) != first
+    assert globe.wrong == [] and [u for u in globe.requests if not u.startswith(("data:", "file:"))] == []
+
+
+def test_the_globe_shows_what_is_there(globe):
+    """Seen from above, the longitude of what is told grows to the right, and the value is that of the field."""
+    canvas = globe.locator("canvas")
+    globe.locator("button.play").click()
+    globe.locator(".controls input").fill("0")
+    box = canvas.bounding_box()
+    told = []
+    for x in (0.4, 0.5, 0.6):
+        globe.mouse.move(box["x"] + x * box["width"], box["y"] + 0.5 * box["height"])
+        globe.wait_for_timeout(120)
+        where, value = globe.locator(".tip").inner_text().splitlines()
+        latitude, longitude = (float(word.split("°")[0]) for word in where.split(", "))
+        expected = np.cos(np.radians(latitude)) * np.sin(np.radians(longitude))
+        assert "N" in where and abs(float(value.split()[-1]) - expected) < 0.03
+        told.append(longitude)
+    assert told[0] < told[1] < told[2]

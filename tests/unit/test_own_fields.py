@@ -98,8 +98,22 @@ def test_pictures_are_of_vorticity(store, tmp_path, monkeypatch):
         command("plot", store, "--what", what, "--out", target)
         assert target.stat().st_size > 5000
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("coadjoint.report.fluids.find_spec", lambda name: None)
     refused = CliRunner().invoke(app, ["plot", str(store), "--what", "animation", "--out", str(tmp_path / "a.mp4")])
     assert refused.exit_code == 2 and "needs the program ffmpeg" in refused.output
+    refused = CliRunner().invoke(app, ["plot", str(store), "--what", "globe"])
+    assert refused.exit_code == 2 and "this one is on the torus" in refused.output
+
+
+def test_a_film_is_written_by_ffmpeg(tmp_path):
+    """MP4, where ffmpeg is on PATH or comes with the extra [film]."""
+    from coadjoint.report import fluids
+
+    if fluids._ffmpeg() is None:
+        pytest.skip("no ffmpeg on this machine")
+    frames = [np.full((33, 65, 3), 20 * k, np.uint8) for k in range(8)]
+    fluids._write_mp4(tmp_path / "film.mp4", frames, 10.0)
+    assert b"ftyp" in (tmp_path / "film.mp4").read_bytes()[:16]
 
 
 @pytest.mark.slow
@@ -107,6 +121,11 @@ def test_a_sphere_is_drawn_as_globe_and_map(tmp_path):
     system, W = cj.models.euler_sphere(N, rotation=1.0, omega=random_field(Sphere(N), 1))
     cj.solve(system, W, t1=0.4, dt=0.1, integrator=METHOD, out=tmp_path / "sphere.zarr")
     command("plot", tmp_path / "sphere.zarr", "--what", "field", "--out", tmp_path / "field.png")
+    command("plot", tmp_path / "sphere.zarr", "--what", "globe", "--out", tmp_path / "globe.html")
+    text = (tmp_path / "globe.html").read_text(encoding="utf-8")
+    assert "data-kind='globe'" in text and "http" not in text.replace("http-equiv", "")
+    refused = CliRunner().invoke(app, ["plot", str(tmp_path / "sphere.zarr"), "--what", "globe", "--dark"])
+    assert refused.exit_code == 2 and "--dark is not for a globe" in refused.output
 
 
 def test_what_is_wrong_with_a_file_is_a_sentence(tmp_path, store):

@@ -46,10 +46,10 @@ def test_every_public_method_is_documented(reference):
                     assert inspect.getdoc(getattr(found, method)), f"{name}.{method} has no docstring"
 
 
-def test_examples_are_of_public_names(reference):
+def test_every_public_name_has_an_example(reference):
     known = {name for names in reference.public().values() for name in names}
     examples = reference.examples()
-    assert set(examples) <= known, sorted(set(examples) - known)
+    assert set(examples) == known, sorted(set(examples) ^ known)
     assert all("```python" in body for body in examples.values())
 
 
@@ -68,11 +68,31 @@ def test_docstrings_become_readable(reference):
     import docstrings
 
     text = docstrings.convert(inspect.getdoc(cj.TMK).splitlines())
-    at = text.index(".. code-block:: text")
-    assert text[at + 3].lstrip().startswith("σ = ∂h(m) dt")
+    at = text.index(".. math::")
+    assert text[at + 2].lstrip().startswith(r"& \sigma  = \partial h(m)\,\mathrm{d}t")
     listed = "\n".join(docstrings.convert(inspect.getdoc(cj.solve).splitlines()))
     assert "``sol.saved``" in listed and ":py:obj:`UnsolvedStepError <coadjoint.UnsolvedStepError>`" in listed
     assert docstrings.convert(["ad*_ξ μ and |γ|²"]) == [r"ad\*\_ξ μ and \|γ\|²"]
+
+
+def test_equations_are_tex(reference):
+    """Every block of every docstring is code or becomes TeX: no letter is left over, braces match."""
+    import equations
+
+    assert equations.tex(["W̃ = (1 + sσ/2)⁻¹ W_n,   m = ½ (μ_n + flow(sσ, μ_n)),", "L₃ = ⅓ Σ_ijk ℓ_ijk a"]) == [
+        r"\tilde{W} = (1 + s\sigma /2)^{-1} W_{n},",
+        r"m = \tfrac{1}{2} (\mu _{n} + \operatorname{flow}(s\sigma , \mu _{n})),",
+        r"L_{3} = \tfrac{1}{3} \sum _{ijk} \ell _{ijk} a",
+    ]
+    assert equations.tex(["print(cj.recommend(system))"]) is None
+    import docstrings
+
+    for name in (name for names in reference.public().values() for name in names):
+        text = "\n".join(docstrings.convert(inspect.getdoc(reference.get(name)).splitlines()))
+        for block in re.findall(r"\.\. math::\n\n((?: +.*\n)+)", text):
+            left = re.sub(r"\\text(tt)?\{[^}]*\}", "", block)
+            assert left.isascii(), f"{name}: {[c for c in left if not c.isascii()]} in {block}"
+            assert left.count("{") == left.count("}"), f"{name}: {block}"
 
 
 def test_docstrings_cite(reference):

@@ -32,6 +32,7 @@ class What(StrEnum):
     field = "field"
     spectrum = "spectrum"
     animation = "animation"
+    globe = "globe"
 
 
 _JSON = typer.Option(False, "--json", help="Write JSON for other programs, one object a line.")
@@ -106,7 +107,8 @@ def plot(
     what: What = typer.Option(What.casimirs, help="What to draw."),
     out: Path | None = typer.Option(
         None,
-        help="The image (png, pdf, svg; of an animation gif, or mp4 with ffmpeg); by default STORE-WHAT.png or .gif.",
+        help="The file: png, pdf or svg; of an animation gif, or mp4 with ffmpeg; of a globe html. By default it is "
+        "STORE-WHAT with the first of these.",
     ),
     dark: bool = typer.Option(False, "--dark", help="Light lines on a dark ground."),
     as_json: bool = _JSON,
@@ -115,14 +117,18 @@ def plot(
     with _errors("plot", as_json):
         from ..report import figures, plotting
 
-        moving = what is What.animation
-        kinds = (".gif", ".mp4") if moving else (".png", ".pdf", ".svg")
+        kinds = {What.animation: (".gif", ".mp4"), What.globe: (".html",)}.get(what, (".png", ".pdf", ".svg"))
         target = out or Path(f"{store.name.removesuffix('.zarr')}-{what}{kinds[0]}")
         if target.suffix.lower() not in kinds:
-            raise ValueError(f"--out must end in {', '.join(kinds[:-1])} or {kinds[-1]}, not {str(target)!r}.")
+            words = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+            raise ValueError(f"--out must end in {words}, not {str(target)!r}.")
+        if dark and what is What.globe:
+            raise ValueError("--dark is not for a globe: its page is light or dark as its reader's browser is.")
         theme = "dark" if dark else "light"
-        if moving:
+        if what is What.animation:
             figures.animation(store, target, theme)
+        elif what is What.globe:
+            figures.globe(store, target)
         else:
             plotting.save_as(figures.draw(store, what, theme), target)
         print(json.dumps({"event": "done", "figure": str(target)}) if as_json else target)

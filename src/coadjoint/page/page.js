@@ -1,5 +1,7 @@
 // The page: the theme, then every stage.
 
+const STAGES = { scene: SceneView, top: TopView, globe: GlobeView };
+
 (function () {
   const root = document.documentElement;
   const button = document.getElementById("theme");
@@ -19,8 +21,7 @@
 
   const scenes = JSON.parse(document.getElementById("scenes").textContent);
   for (const figure of document.querySelectorAll("figure.stage")) {
-    const View = figure.dataset.kind === "top" ? TopView : SceneView;
-    stages.push(new View(figure, scenes[figure.dataset.scene]));
+    stages.push(new STAGES[figure.dataset.kind](figure, scenes[figure.dataset.scene]));
   }
 
   // Paper is light and cannot be clicked: the stages are drawn anew for it, and the parameters shown.

@@ -50,45 +50,11 @@ class TopView {
     this.frame = 0;
     this.tips = Array.from(this.t, (_, i) => apply(this.pose(i), [0, 0, 1]));
     this.view = new View(figure.querySelector("canvas"), 1.1, (view) => this.draw(view));
-    this.controls(figure);
+    film(figure, this, 2 * (this.t.length - 1) / (this.t[this.t.length - 1] - this.t[0])); // twice as fast as the clock
   }
 
   pose(i) {
     return times(this.upright, rotation(...this.q.subarray(4 * i, 4 * i + 4)));
-  }
-
-  controls(figure) {
-    const [play, slider, out] = ["button.play", "input", "output"].map((s) => figure.querySelector(s));
-    slider.max = this.t.length - 1;
-    const show = () => {
-      slider.value = Math.floor(this.frame);
-      out.textContent = `t = ${this.t[Math.floor(this.frame)].toFixed(1)}`;
-      this.view.later();
-    };
-    this.playing = !window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-    play.textContent = this.playing ? "pause" : "play";
-    play.addEventListener("click", () => {
-      this.playing = !this.playing;
-      play.textContent = this.playing ? "pause" : "play";
-    });
-    slider.addEventListener("input", () => {
-      this.frame = Number(slider.value);
-      show();
-    });
-    let seen = true;
-    new IntersectionObserver((entries) => (seen = entries[0].isIntersecting)).observe(figure);
-    let before = null;
-    const rate = (this.t.length - 1) / (this.t[this.t.length - 1] - this.t[0]) * 2.0; // twice as fast as the clock
-    const tick = (now) => {
-      if (this.playing && seen && before !== null) {
-        this.frame = (this.frame + (rate * Math.min(now - before, 100)) / 1000) % this.t.length;
-        show();
-      }
-      before = now;
-      requestAnimationFrame(tick);
-    };
-    show();
-    requestAnimationFrame(tick);
   }
 
   draw(view) {

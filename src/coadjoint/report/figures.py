@@ -307,14 +307,26 @@ def _power(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def animation(path: Path, out: Path, theme: plotting.Theme = "light") -> None:
     """The vorticity of a fluid along time, as a GIF or an MP4."""
+    data, flow, one = _fluid(path, "animation")
+    with plotting.style(theme):
+        fluids.animate(flow, one.t, _members(one.data, "mu")[0], _model(data), out)
+
+
+def globe(path: Path, out: Path) -> None:
+    """The fields of a fluid on the sphere along time, on a page where the globe can be turned."""
+    data, flow, one = _fluid(path, "globe")
+    out.write_text(fluids.globe(flow, one.t, _members(one.data, "mu")[0], _of(data, [one])), encoding="utf-8")
+
+
+def _fluid(path: Path, what: str) -> tuple[Any, Flow, Series]:
+    """The data of a store, the flow of its model and the first run of it."""
     data = open_store(path)
-    _need(data, "mu", "animation", path)
+    _need(data, "mu", what, path)
     one = _series(data)[0]
     flow = _flow(path, one)
     if flow is None:
-        raise StoreError(f"{path} has no fluid: animations are for the models of fluids, such as sine_euler.")
-    with plotting.style(theme):
-        fluids.animate(flow, one.t, _members(one.data, "mu")[0], _model(data), out)
+        raise StoreError(f"{path} has no fluid: this is for the models of fluids, such as sine_euler or euler_sphere.")
+    return data, flow, one
 
 
 def _flow(path: Path, one: Series) -> Flow | None:

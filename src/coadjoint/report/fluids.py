@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from matplotlib.figure import Figure
 from ..fluids.flow import Flow
 from ..fluids.torus import Torus
 from . import plotting
+from .stages import Globe, page
 
 _FINEST = 256  # points of a grid that is drawn
 _FRAMES = 150  # of an animation, at most
+_TURNS = 60  # of a globe, whose page holds all values
 _VIEW = np.radians(25.0)  # the latitude above which the globe is seen
 
 
@@ -114,14 +118,41 @@ def draw_spectrum(ax: Any, flow: Flow, t: np.ndarray, states: np.ndarray) -> Non
     ax.set(xlabel=degree, ylabel=f"energy ${'E(k)' if isinstance(flow.surface, Torus) else 'E(l)'}$")
 
 
+def globe(flow: Flow, t: np.ndarray, states: np.ndarray, title: str) -> str:
+    """A page with a globe to turn for every field of a flow on the sphere, along time."""
+    if isinstance(flow.surface, Torus):
+        raise ValueError("--what globe is for flows on the sphere; this one is on the torus: see field and animation.")
+    at = _chosen(t, _TURNS)
+    fields = [flow.pictures(states[i]) for i in at]
+    points = max(64, flow.surface.n)
+    stages = []
+    for name in fields[0]:
+        values = np.array([flow.surface.values(f[name], points) for f in fields])
+        stages.append(Globe(f"The {_plain(name)}.", t[at], values, _plain(name)))
+    return page(title, f"Fields on the sphere from t = {t[0]:g} to {t[-1]:g}.", stages)
+
+
+def _chosen(t: np.ndarray, most: int) -> np.ndarray:
+    """Evenly chosen times, at most so many; the first and the last are among them."""
+    return np.unique(np.linspace(0, len(t) - 1, min(len(t), most)).astype(int))
+
+
+def _plain(name: str) -> str:
+    """The name of a field without TeX."""
+    return name.replace("$", "").replace("\\omega", "ω").replace("\\Delta ", "Δ").replace("-", "−")
+
+
 # Animations.
 
 
 def animate(flow: Flow, t: np.ndarray, states: np.ndarray, title: str, path: Path, seconds: float = 10.0) -> None:
     """The first field along time: a GIF, or an MP4 where ffmpeg is found."""
-    if path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
-        raise ValueError(f"--out {path} needs the program ffmpeg, which is not on PATH: install it, or write a .gif.")
-    at = np.unique(np.linspace(0, len(t) - 1, min(len(t), _FRAMES)).astype(int))
+    if path.suffix == ".mp4" and _ffmpeg() is None:
+        raise ValueError(
+            f"--out {path} needs the program ffmpeg, which is not on PATH: install it or coadjoint[film], which brings "
+            "one, or write a .gif."
+        )
+    at = _chosen(t, _FRAMES)
     name = next(iter(flow.pictures(states[0])))
     screen = screens(flow)[0]
     fields = [flow.pictures(states[i])[name] for i in at]
@@ -155,10 +186,18 @@ def _write_gif(path: Path, frames: list[np.ndarray], rate: float) -> None:
     first.save(path, save_all=True, append_images=rest, duration=max(20, round(1000 / rate)), loop=0)
 
 
+def _ffmpeg() -> str | None:
+    """The program: that of the system, or the one that comes with the package imageio-ffmpeg."""
+    found = shutil.which("ffmpeg")
+    if found is None and find_spec("imageio_ffmpeg") is not None:
+        found = import_module("imageio_ffmpeg").get_ffmpeg_exe()
+    return found
+
+
 def _write_mp4(path: Path, frames: list[np.ndarray], rate: float) -> None:
     height, width = (s - s % 2 for s in frames[0].shape[:2])  # the codec needs even sizes
-    command = ["ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
-    command += ["-r", f"{rate:g}", "-i", "-", "-pix_fmt", "yuv420p", str(path)]
+    command = [_ffmpeg() or "ffmpeg", "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command += ["-s", f"{width}x{height}", "-r", f"{rate:g}", "-i", "-", "-pix_fmt", "yuv420p", str(path)]
     data = b"".join(np.ascontiguousarray(f[:height, :width]).tobytes() for f in frames)
     done = subprocess.run(command, input=data, capture_output=True)
     if done.returncode:

@@ -1,24 +1,20 @@
-"""The report on a study: what was claimed, what was found, and one self-contained page that shows it.
-
-The page needs no network: styles, scripts, pictures and data are inside it. `Scene` is a set of curves in space to
-turn and zoom, `Top` a body that moves as its attitude says.
-"""
+"""The report on a study: what was claimed, what was found, and one self-contained page that shows it."""
 
 import base64
 import datetime
-import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from ..store.conditions import versions
 from ..store.configuration import flat
+from . import stages
+from .stages import Stage, text
 
 _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "matplotlib")
 
@@ -70,41 +66,12 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A curve of a scene."""
-
-    name: str
-    points: np.ndarray  # (n, 3)
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Curves in space along common times, to turn and zoom; `sphere` is the radius of a shaded sphere."""
-
-    title: str
-    t: np.ndarray
-    curves: Sequence[Curve]
-    sphere: float | None = None
-
-
-@dataclass(frozen=True)
-class Top:
-    """A top that moves: unit quaternions (w, x, y, z) from body to space along t, and gravity's direction in space."""
-
-    title: str
-    t: np.ndarray
-    quaternions: np.ndarray
-    gravity: Sequence[float]
-
-
-@dataclass(frozen=True)
 class Outcome:
     """What an experiment returns: a finding for each of its claims, data to draw, scenes for the page."""
 
     findings: Mapping[str, Finding]
     data: Any = None
-    scenes: Sequence[Scene | Top] = ()
+    scenes: Sequence[Stage] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +85,7 @@ class Section:
     parameters: Mapping[str, Any]
     claims: Sequence[Claim] = ()
     pictures: Sequence[Picture] = ()
-    scenes: Sequence[Scene | Top] = ()
+    scenes: Sequence[Stage] = ()
 
 
 @dataclass(frozen=True)
@@ -206,10 +173,10 @@ def page(report: Report) -> str:
         **versions(_VERSIONS),
     }
     body = [
-        f"<header><h1>{_text(report.title)}</h1><p class='lead'>{_text(report.subtitle)}</p>",
+        f"<header><h1>{text(report.title)}</h1><p class='lead'>{text(report.subtitle)}</p>",
         f"<p>{_summary(report)}</p>",
         _QUICK if report.quick else "",
-        "<button id='theme' type='button' hidden>dark</button></header>",
+        f"{stages.THEME}</header>",
         _contents(report.sections),
         "<main><section id='claims'><h2>The claims</h2>",
         "<p>Ours: the median over the realisations, then the least and the largest.</p>",
@@ -218,39 +185,10 @@ def page(report: Report) -> str:
         *(_section(s) for s in report.sections),
         f"<section id='facts'><h2>This run</h2>{_definitions(facts)}</section></main>",
     ]
-    return _TEMPLATE.format(
-        title=_text(report.title),
-        css=_asset("page.css"),
-        body="\n".join(body),
-        data=_script_safe(json.dumps(_scene_data(report.sections), separators=(",", ":"))),
-        js="\n".join(_asset(name) for name in ("space.js", "scene.js", "top.js", "page.js")),
-    )
+    return stages.document(report.title, "\n".join(body), _scenes(report.sections))
 
 
 _QUICK = "<p>A quick run: sizes are smaller than the captions say; each experiment lists its own.</p>"
-
-_TEMPLATE = """<!doctype html>
-<html lang="en" data-theme="light">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>
-{css}
-</style>
-</head>
-<body>
-{body}
-<script type="application/json" id="scenes">{data}</script>
-<script>
-{js}
-</script>
-</body>
-</html>
-"""
 
 
 def _summary(report: Report) -> str:
@@ -261,50 +199,31 @@ def _summary(report: Report) -> str:
 
 
 def _contents(sections: Sequence[Section]) -> str:
-    items = "".join(f"<a href='#{s.name}'>{_text(s.title)}</a>" for s in sections)
+    items = "".join(f"<a href='#{s.name}'>{text(s.title)}</a>" for s in sections)
     return f"<nav aria-label='Contents'><a href='#claims'>The claims</a>{items}<a href='#facts'>This run</a></nav>"
 
 
 def _section(s: Section) -> str:
-    scenes = "".join(_stage(scene, f"{s.name}-{i}") for i, scene in enumerate(s.scenes))
+    scenes = "".join(stages.figure(scene, name) for name, scene in _scenes([s]).items())
     pictures = "".join(_picture(p) for p in s.pictures)
     claims = _claims_table(s.claims) if s.claims else ""
     return (
-        f"<section id='{s.name}'><h2>{_text(s.title)}</h2><p class='source'>{_text(s.source)}</p>"
+        f"<section id='{s.name}'><h2>{text(s.title)}</h2><p class='source'>{text(s.source)}</p>"
         f"{_paragraphs(s.about)}<div class='gallery'>{scenes}{pictures}</div>{claims}"
         f"<details><summary>Parameters</summary>{_definitions(_parameters(s.parameters))}</details></section>"
-    )
-
-
-def _stage(scene: Scene | Top, name: str) -> str:
-    how = "Drag to turn, wheel to zoom, double-click to go back; hover for values."
-    kind = "top" if isinstance(scene, Top) else "scene"
-    if kind == "top":
-        how = "Drag to turn, wheel to zoom. The grey line is gravity's, the coloured one the path of the axis."
-    controls = (
-        "<div class='controls'><button type='button' class='play'>pause</button>"
-        "<input type='range' min='0' value='0' aria-label='time'><output></output></div>"
-        if kind == "top"
-        else ""
-    )
-    return (
-        f"<figure class='stage' data-kind='{kind}' data-scene='{name}'>"
-        f"<canvas tabindex='0' role='img' aria-label='{_text(scene.title)}'></canvas>"
-        f"<div class='tip' hidden></div>{controls}"
-        f"<figcaption>{_text(scene.title)} <span class='how'>{how}</span></figcaption></figure>"
     )
 
 
 def _picture(p: Picture) -> str:
     label = "Beyond the paper." if p.number is None else f"Figure {p.number} of the paper."
     images = "".join(
-        f"<img class='{theme}' alt='{_text(p.caption)}' src='data:image/png;base64,{base64.b64encode(data).decode()}'>"
+        f"<img class='{theme}' alt='{text(p.caption)}' src='data:image/png;base64,{base64.b64encode(data).decode()}'>"
         for theme, data in (("light", p.light), ("dark", p.dark))
     )
     wide = " wide" if _width(p.dark) > 1000 else ""
     return (
         f"<figure class='picture{wide}' id='{p.name}'>{images}"
-        f"<figcaption><b>{label}</b> {_text(p.caption)}</figcaption></figure>"
+        f"<figcaption><b>{label}</b> {text(p.caption)}</figcaption></figure>"
     )
 
 
@@ -320,10 +239,10 @@ def _claims_table(claims: Iterable[Claim]) -> str:
 
 
 def _row(c: Claim) -> str:
-    note = "" if c.as_expected else f" <b class='surprise'>expected: {_text(c.expected)}</b>"
-    verdict = f"{_chip(c.finding.verdict)}{note}<br>{_text(c.reason)}"
-    ours = re.sub(r"(?<=\de)-(?=\d)", "\u2011", _text(c.finding.ours))  # 1e-15 stays on one line
-    cells = (_text(c.claim), _text(c.paper), ours, str(c.finding.realisations), verdict)
+    note = "" if c.as_expected else f" <b class='surprise'>expected: {text(c.expected)}</b>"
+    verdict = f"{_chip(c.finding.verdict)}{note}<br>{text(c.reason)}"
+    ours = re.sub(r"(?<=\de)-(?=\d)", "\u2011", text(c.finding.ours))  # 1e-15 stays on one line
+    cells = (text(c.claim), text(c.paper), ours, str(c.finding.realisations), verdict)
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
@@ -332,7 +251,7 @@ def _chip(verdict: Verdict) -> str:
 
 
 def _definitions(facts: Mapping[str, Any]) -> str:
-    return "<dl>" + "".join(f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in facts.items()) + "</dl>"
+    return "<dl>" + "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in facts.items()) + "</dl>"
 
 
 def _parameters(tables: Mapping[str, Any]) -> dict[str, str]:
@@ -340,33 +259,9 @@ def _parameters(tables: Mapping[str, Any]) -> dict[str, str]:
     return {k: json.dumps(v, ensure_ascii=False) if isinstance(v, list) else str(v) for k, v in flat(tables)}
 
 
-def _scene_data(sections: Sequence[Section]) -> dict[str, Any]:
-    return {f"{s.name}-{i}": _encode(scene) for s in sections for i, scene in enumerate(s.scenes)}
+def _scenes(sections: Sequence[Section]) -> dict[str, Stage]:
+    return {f"{s.name}-{i}": scene for s in sections for i, scene in enumerate(s.scenes)}
 
 
-def _encode(scene: Scene | Top) -> dict[str, Any]:
-    if isinstance(scene, Top):
-        return {"t": _floats(scene.t), "q": _floats(scene.quaternions), "gravity": [float(x) for x in scene.gravity]}
-    curves = [{"name": c.name, "dashed": c.dashed, "points": _floats(c.points)} for c in scene.curves]
-    return {"t": _floats(scene.t), "curves": curves, "sphere": scene.sphere}
-
-
-def _floats(x: np.ndarray) -> str:
-    """Little-endian float32, in base64."""
-    return base64.b64encode(np.ascontiguousarray(x, dtype="<f4").tobytes()).decode()
-
-
-def _asset(name: str) -> str:
-    return resources.files("coadjoint").joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _paragraphs(text: str) -> str:
-    return "".join(f"<p>{_text(part.strip())}</p>" for part in re.split(r"\n\s*\n", text.strip()) if part.strip())
-
-
-def _text(x: Any) -> str:
-    return html.escape(str(x), quote=True)
-
-
-def _script_safe(text: str) -> str:
-    return text.replace("</", "<\\/")
+def _paragraphs(words: str) -> str:
+    return "".join(f"<p>{text(part.strip())}</p>" for part in re.split(r"\n\s*\n", words.strip()) if part.strip())

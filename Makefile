@@ -45,6 +45,8 @@ docs: $(READY) ## write the table that is made from the code into docs/methods.m
 # Whatever a page shows is computed here; nothing is asked of the network. The page of the paper is a quick reproduction.
 site: .venv-site/.installed ## build the site into site/, with every notebook and picture run anew
 	.venv-site/bin/coadjoint reproduce --quick --out docs/generated/files/reproduction
+	rm -rf docs/generated/globe.zarr && .venv-site/bin/coadjoint run docs/globe.toml --out docs/generated/globe.zarr
+	.venv-site/bin/coadjoint plot docs/generated/globe.zarr --what globe --out docs/generated/files/globe.html
 	.venv-site/bin/python -m sphinx -W --keep-going -q -E -b html -d docs/generated/doctrees docs site
 	@rm -rf jupyter_execute
 	@echo 'The site is site/index.html.'

@@ -168,18 +168,30 @@ def in_one_thread(arguments, source=None):
 
 
 def figure():
-    """Cost against n, log–log."""
+    """Cost against n, log–log: a panel for each machine, a colour for each method, the floor dotted."""
     import matplotlib.pyplot as plt
 
-    rows = json.loads(RESULTS.read_text())["rows"]
-    fig, ax = plt.subplots(figsize=(9.5, 4.5), constrained_layout=True)
-    for series in dict.fromkeys((r["machine"], r["what"], r["method"]) for r in rows):
-        found = sorted((r["n"], r["ms"]) for r in rows if (r["machine"], r["what"], r["method"]) == series)
-        style = {"product": ":", "quflow": "--"}.get(series[2], "-")
-        ax.loglog(*zip(*found, strict=True), style, marker="o", ms=3, label=", ".join(series))
-    ax.set(xlabel="n", ylabel="ms a step")
-    ax.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    fig.savefig(RESULTS.with_suffix(".png"), dpi=150)
+    recorded = json.loads(RESULTS.read_text())
+    rows, machines = recorded["rows"], list(recorded["machines"])
+    kinds = list(dict.fromkeys((r["what"], r["method"]) for r in rows))
+    fig, axes = plt.subplots(1, len(machines), figsize=(4.2 * len(machines), 4.6), layout="constrained")
+    for ax, machine in zip(axes, machines, strict=True):
+        for k, kind in enumerate(kinds):
+            found = sorted(
+                (r["n"], r["ms"]) for r in rows if (r["machine"], r["what"], r["method"]) == (machine, *kind)
+            )
+            if found:
+                style = {"product": ":", "quflow": "--"}.get(kind[1], "-")
+                marker = {"torus": "s", "sphere": "o"}.get(kind[0], "^")
+                color = "black" if kind[1] in ("product", "quflow") else f"C{k % 10}"
+                ax.loglog(*zip(*found, strict=True), style, marker=marker, ms=4, color=color, label=", ".join(kind))
+        sizes = sorted({r["n"] for r in rows if r["machine"] == machine} - {4095})
+        ax.set_xticks(sizes, list(map(str, sizes)))
+        ax.minorticks_off()
+        ax.grid(alpha=0.3)
+        ax.set(title=machine, xlabel="n", ylabel="ms a step")
+        ax.legend(fontsize=7)
+    fig.savefig(RESULTS.with_suffix(".png"), dpi=130)
 
 
 def main():

@@ -13,6 +13,8 @@ import coadjoint
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
+import inventories
+
 project = "coadjoint"
 author = "The coadjoint developers"
 version = release = coadjoint.__version__
@@ -21,6 +23,7 @@ copyright = author
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
@@ -36,6 +39,7 @@ exclude_patterns = [
     "_static",
     "_templates",
     "generated/files",
+    "generated/inventories",
     "generated/doctrees",
 ]
 
@@ -66,6 +70,8 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 add_module_names = False
 toc_object_entries = False
+
+intersphinx_mapping = inventories.write(HERE / "generated" / "inventories")
 
 bibtex_bibfiles = ["references.bib"]
 bibtex_reference_style = "author_year"
@@ -127,7 +133,7 @@ def _mend_source(app: Any, docname: str, source: list[str]) -> None:
         for here, there in _LINKS.items():
             source[0] = source[0].replace(here, there)
     elif "/" not in docname:
-        source[0] = source[0].replace("](../benchmarks/results/cpu.md)", "](project/results.md)")
+        source[0] = re.sub(r"\]\(\.\./benchmarks/results/(cpu|gpu)\.md\)", "](project/results.md)", source[0])
         source[0] = source[0].replace("](references.bib)", "](project/bibliography.md)")
     elif docname == "learn/index":  # places of pages that are not written yet
         missing = [name for name in re.findall(r"^\.\./(\w+)\*$", source[0], re.MULTILINE) if not _pages(name + "*")]

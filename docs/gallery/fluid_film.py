@@ -1,6 +1,6 @@
 """A shear layer rolls up.
 
-Two opposite jets on the torus with a small disturbance, on su(25), as a film of the vorticity.
+Two opposite jets on the torus with a small disturbance, on su(65), as a film of the vorticity.
 """
 
 import matplotlib.pyplot as plt
@@ -9,14 +9,14 @@ from matplotlib.animation import FuncAnimation
 
 import coadjoint as cj
 
-n = 25
+n = 65
 k = np.fft.fftfreq(n, 1 / n).astype(int)
 x, y = np.meshgrid(2 * np.pi * np.arange(n) / n, 2 * np.pi * np.arange(n) / n, indexing="ij")
 vorticity = np.exp(-8 * (y - np.pi / 2) ** 2) - np.exp(-8 * (y - 3 * np.pi / 2) ** 2) + 0.1 * np.cos(x)
 omega = np.fft.fft2(vorticity, norm="forward")
 omega[0, 0] = 0
 system, W0 = cj.models.sine_euler(n, noise_modes=None, omega=omega)
-sol = cj.solve(system, W0, t1=60.0, dt=0.2, integrator=cj.IsospectralMidpoint(), save_every=6)
+sol = cj.solve(system, W0, t1=48.0, dt=0.1, integrator=cj.IsospectralMidpoint(), save_every=10)
 
 
 def field(W):

@@ -1,6 +1,6 @@
 """Vorticity, stirred.
 
-The sine-Euler equations on su(25), from a random start: vorticity is drawn into threads, down to the
+The sine-Euler equations on su(65), from a random start: vorticity is drawn into threads, down to the
 smallest scale that the matrices have. All of its moments stay.
 """
 
@@ -9,7 +9,7 @@ import numpy as np
 
 import coadjoint as cj
 
-n = 25
+n = 65
 m = np.fft.fftfreq(n, 1 / n)
 rng = np.random.default_rng(1)
 shell = np.exp(-((np.hypot(*np.meshgrid(m, m)) - 4) ** 2) / 2)

@@ -16,3 +16,4 @@ for alpha, color in ((None, "k"), ((0.1, 0.1), "C0")):
         sol = cj.solve(system, start, t1=25.0, dt=0.01, key=key, integrator=cj.Strang(), save_every=2)
         ax.plot(sol.mu[:, 1], sol.mu[:, 2], sol.mu[:, 0], color=color, linewidth=0.6 if alpha else 1.2)
 ax.set(xlabel="P", ylabel="D", zlabel="E", title="black: without noise, blue: with")
+ax.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1), zticks=(-2, -1, 0, 1, 2))

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="there is no site: `make site` builds it"),
 ]
 PAGES = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html") if "_static" not in p.parts)
-READ = [p for p in PAGES if not p.startswith("reproduction") and p not in ("search.html", "genindex.html")]
+READ = [p for p in PAGES if not p.startswith(("reproduction", "globe")) and p not in ("search.html", "genindex.html")]
 
 
 class Links(HTMLParser):
@@ -138,8 +138,9 @@ def test_the_notebooks_can_be_downloaded(tab, address):
         assert f"{Path(page).name}.ipynb" in parsed(f"{page}.html").links
 
 
-def test_the_top_is_there(tab, address):
+@pytest.mark.parametrize("page", ["reproduction/index.html", "globe.html"])
+def test_the_top_and_the_globe_are_there(tab, address, page):
     tab.wrong.clear()
-    tab.goto(f"{address}reproduction/index.html")
+    tab.goto(address + page)
     tab.wait_for_function("document.querySelectorAll('canvas').length > 0")
     assert tab.wrong == [] and tab.outside == []

@@ -56,7 +56,7 @@ def test_fit_noise_and_inertia():
 
 @pytest.mark.slow
 def test_fluids(tmp_path):
-    """All Casimirs to round-off, the wave's angle as it should be, noise that makes members part; and the figure."""
+    """All Casimirs to round-off, the wave's angle as it should be, noise that makes members part; and the figures."""
     example = runpy.run_path(str(EXAMPLES / "fluids.py"))
     found = {
         "turbulence": example["turbulence"](n=33, t1=4.0, members=2, amplitude=0.1),
@@ -67,8 +67,9 @@ def test_fluids(tmp_path):
     assert found["turbulence"]["energy error"] < 1e-3 and 0.05 < found["turbulence"]["spread"] < 1.0
     assert found["rossby_haurwitz"]["angle error"] < 1e-3
     assert found["mhd_relaxation"]["energy error"] < 1e-2 and found["mhd_relaxation"]["given to motion"] > 0.01
-    example["figure"](found, str(tmp_path / "fluids.png"))
-    assert (tmp_path / "fluids.png").stat().st_size > 50_000
+    for name, values in found.items():
+        example["DRAW"][name](values).savefig(tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size > 50_000
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -152,6 +153,23 @@ def test_notebooks_compile_and_end_in_a_figure(page):
     compile("\n".join(cells), str(page), "exec")
     figures = [cell for cell in cells if "plt.show()" in cell or re.search(r"^fig$", cell, re.MULTILINE)]
     assert figures and figures[-1] == cells[-1]
+
+
+def test_quoted_numbers_are_those_on_record():
+    """What the pages say was measured is what benchmarks/results has."""
+    results = ROOT / "benchmarks" / "results"
+    gpu, engine, fluids = (json.loads((results / f"{name}.json").read_text()) for name in ("gpu", "engine", "fluids"))
+    page = (DOCS / "gpu.md").read_text(encoding="utf-8")
+    quoted = [f"{r['coadjoint']:.2e}" for r in gpu["rates"].values()]
+    quoted += [f"{r[name]:.1e}" for r in gpu["rates"].values() for name in ("XLA by hand", "diffrax")]
+    for number in quoted:
+        assert number.replace("e+0", "e").replace("e+", "e") in page, f"docs/gpu.md does not say {number}"
+    for number in (f"{gpu['long']['seconds']:.1f} s", f"{gpu['casimirs']['largest error']:.1e}"):
+        assert number in page, f"docs/gpu.md does not say {number}"
+    for said in engine.values():  # "two and a half to three times the time of a C program"
+        assert 2.3 < said["one trajectory / C"] < 3.3 and 2.3 < said["ensemble / C"] < 3.3
+    drift = fluids["other"]["eigenvalue drift over ‖W‖₂ after 10⁴ stochastic steps, n = 65"]["largest on the way"]
+    assert f"move by {drift:.0e}" in (DOCS / "fluids.md").read_text(encoding="utf-8")
 
 
 def test_one_version():

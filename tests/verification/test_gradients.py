@@ -128,3 +128,14 @@ def test_memory_of_a_reverse_pass(monkeypatch):
     everything = reverse_memory(16384, monkeypatch, kept=2**28) - path * 16384
     assert many < 0.25 * everything
     assert many < 12 * few
+
+
+def test_a_reverse_pass_solves_nothing_anew():
+    """It keeps the roots of the steps: no time is spent to solve for them, or to compile a solver, twice."""
+    system, mu0 = cj.models.heavy_top()
+
+    def last(mu0):
+        return jnp.sum(jnp.asarray(cj.solve(system, mu0, t1=0.2, dt=0.1, key=0).mu)[-1])
+
+    loops = [str(jax.make_jaxpr(f)(jnp.asarray(mu0))).count(" while[") for f in (last, jax.grad(last))]
+    assert loops[0] == loops[1] > 0

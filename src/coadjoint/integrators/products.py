@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, LieAlgebra, State
 from ..numerics.pairs import F32, pair
-from ..numerics.rootfind import Info, implicit
+from ..numerics.rootfind import ROOT, Info, implicit
 from ..systems import System
 from .matrix import Past, Rule, extrapolated, no_past, products_step, remembered
 from .tau import Cayley, Exp, Tau
@@ -71,7 +72,7 @@ def solve(
     if past is not None:
         past = remembered(past, out.S, dt)
     info = Info(out.iterations, out.residual, out.converged & jnp.all(jnp.isfinite(out.change)))
-    return Found(out.S / half, out.change), past, info
+    return checkpoint_name(Found(out.S / half, out.change), ROOT), past, info
 
 
 def with_derivative(algebra: LieAlgebra, f: Callable, sigma: Element) -> Element:

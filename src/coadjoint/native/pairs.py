@@ -132,8 +132,8 @@ _MATRICES = frozenset(["eigh", "eig", "schur"])  # that have no rule at all
 PARTWISE = frozenset(
     """
     add add_any sub neg broadcast_in_dim concatenate copy copy_p cumsum dynamic_slice dynamic_update_slice expand_dims
-    gather optimization_barrier pad reduce_sum reshape rev scatter scatter-add scatter_add select_n slice split squeeze
-    stack stop_gradient tile transpose unstack
+    gather name optimization_barrier pad reduce_sum reshape rev scatter scatter-add scatter_add select_n slice split
+    squeeze stack stop_gradient tile transpose unstack
     """.split()
 )
 

@@ -11,9 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 Vector = Float[Array, " n"]
+
+ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
 
 _MARGIN = 1e-3  # what is foreseen must be this much below tol: it has a sign, and adds up over steps in the energy
 _FAST = 0.0625  # the squared rate ¼, below which the next correction can be foreseen
@@ -134,15 +137,14 @@ def solve_root(
     """The root of f(x, 1) that continues from f(0, 0) = 0, with the derivative of the implicit function theorem.
 
     `f(x, λ)` gives the two sides' difference in the step's equation, with time step and increments scaled by λ, and
-    what it has found besides, or None. Methods:
+    what it has found besides, or None.
 
     - "chord": x ← x − J₀⁻¹ f(x), with the frozen J₀: `start()` gives f(x₀, 1) and J₀;
     - "newton": x ← x − Df(x)⁻¹ f(x);
     - "fixed_point": x ← x − f(x), for f of the form x − g(x).
 
-    When that fails and `fallbacks` is set, the root is followed from λ = 0 to λ = 1. `dense` says whether a Jacobian
-    may be formed; if not, derivatives are solved for by GMRES. `fast`: nothing is done for a root that was not found
-    but to report it, and x is then of no use.
+    When that fails and `fallbacks` is set, the root is followed from λ = 0 to λ = 1. Without `dense` no Jacobian is
+    formed, and derivatives are solved for by GMRES. If `fast`, a root not found is just reported, x being of no use.
     """
     # What is traced once serves the iterations, which know no derivatives, and the derivative of the root.
     f = eqx.filter_closure_convert(f, x0, jnp.ones(()))
@@ -178,7 +180,8 @@ def solve_root(
         s = _otherwise(fixed, x0, s, tol, fallbacks)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
-    return Root(implicit(f, s.x, dense, fast), Info(s.iterations, s.error(), s.done), s.last, s.known)
+    x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
+    return Root(implicit(f, x, dense, fast), Info(s.iterations, s.error(), s.done), last, known)
 
 
 def _without_derivative(f: Callable) -> Callable:

@@ -5,6 +5,7 @@ says so where a step would have needed them; with throw=False it has them.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import isqrt
 
 import equinox as eqx
@@ -14,13 +15,15 @@ from jaxtyping import Array, Int, PyTree
 
 from ..drivers import BLOCK, Window
 from ..integrators.base import Integrator
+from ..numerics.rootfind import ROOT
 from ..systems import System
 from .plan import Plan
 from .points import Clock, Point, Record, one_step, record, start
 from .results import Ensemble, Outcome, Solution, Stats, built, together
 from .statistics import result, update
 
-_POINTS_KEPT = 2**28  # bytes of points that a reverse pass keeps
+_POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
+_ROOT_SIZE = 3  # σ, its last correction and what it moves the state by
 _UNSOLVED = (
     "a step could not be solved, in a run that is traced by JAX and so has no fallbacks: take a smaller dt, or "
     "throw=False, which compiles the fallbacks too (look at stats.unsolved then)."
@@ -76,15 +79,17 @@ def scan_run(
 ) -> tuple[Point, Record]:
     """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user.
 
-    A reverse pass recomputes every step from the point before it. It keeps all points as long as they fit in a quarter
-    of a gigabyte; beyond that, one point per saved state, one per block of an interval between two saved states, and
-    those of one block, with about √save_every steps a block, at the price of computing each step once more.
+    A reverse pass recomputes every step from the point before it and the root of its equation. It keeps all of these as
+    long as they fit in a quarter of a gigabyte; beyond that, one point per saved state, one per block of an interval
+    between two saved states, and those of one block, with about √save_every steps a block, at the price of computing
+    each step once more.
     """
     member = jnp.asarray(member)
     increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
     increments = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
     first = start(system, integrator, mu0, group, g0)
-    sparse = steps * sum(x.nbytes for x in jax.tree.leaves(first)) > _POINTS_KEPT
+    kept = sum(x.nbytes for x in jax.tree.leaves(first)) + _ROOT_SIZE * first.mu.nbytes
+    sparse = steps * kept > _POINTS_KEPT
     size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
     lead = steps // save_every, save_every // size, size
     rows = jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), (jnp.arange(steps), increments))
@@ -93,16 +98,23 @@ def scan_run(
         n, dS = row
         return one_step(system, integrator, clock.t0, clock.dt, n, dS, point), None
 
-    @jax.checkpoint
+    @partial(jax.checkpoint, policy=None if sparse else jax.checkpoint_policies.save_only_these_names(ROOT))
     def block(point, rows):
-        return jax.lax.scan(step, point, rows)
+        return _loop(step, point, rows)
 
     def interval(point, rows):
-        point, _ = jax.lax.scan(block, point, rows)
+        point, _ = _loop(block, point, rows)
         return point, record(integrator, save, point)
 
     point, saved = jax.lax.scan(jax.checkpoint(interval) if sparse else interval, first, rows)
     return point, jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), record(integrator, save, first), saved)
+
+
+def _loop(step: Callable[[PyTree, PyTree], tuple[PyTree, None]], start: PyTree, rows: PyTree) -> tuple[PyTree, None]:
+    """A scan that leaves nothing behind; of a single row no loop, which would take JAX and XLA a while to see."""
+    if len(jax.tree.leaves(rows)[0]) > 1:
+        return jax.lax.scan(step, start, rows)
+    return step(start, jax.tree.map(lambda x: x[0], rows))
 
 
 scan_one = eqx.filter_jit(scan_run)

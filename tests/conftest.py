@@ -1,3 +1,4 @@
+import gc
 import hashlib
 import os
 import shutil
@@ -15,7 +16,21 @@ settings.load_profile("coadjoint")
 LARGEST_CACHE = 2**30  # bytes of compiled programs that are kept
 
 
+# Most of the time of these tests is XLA's. Of its two ways to write the code of a fusion the older one takes two thirds
+# of the time to compile (JAX 0.10), to the same bits. Newer releases do not have it; `make verify` takes the other one.
+QUICK_XLA = "--xla_cpu_use_fusion_emitters=false"
+
+
 def pytest_configure(config):
+    """Compile quickly, collect garbage seldom, keep what was compiled."""
+    if jax.__version__.startswith("0.10.") and "not slow" in config.option.markexpr:
+        os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)  # tracing makes objects by the million, few of them in cycles
+    keep_programs(config)
+
+
+def keep_programs(config):
     """Programs that XLA has compiled are kept, for the other processes of this run and for the next one.
 
     A program serves the processor that it was compiled on, so that a folder on a shared disk has one part for each.

@@ -47,10 +47,10 @@ def test_every_public_method_is_documented(reference):
                     assert inspect.getdoc(getattr(found, method)), f"{name}.{method} has no docstring"
 
 
-def test_examples_are_of_public_names(reference):
+def test_every_public_name_has_an_example(reference):
     known = {name for names in reference.public().values() for name in names}
     examples = reference.examples()
-    assert set(examples) <= known, sorted(set(examples) - known)
+    assert set(examples) == known, sorted(set(examples) ^ known)
     assert all("```python" in body for body in examples.values())
 
 

@@ -1,0 +1,23 @@
+"""Two vortices merge under noise.
+
+Like-signed vortices on the torus, on su(65), stirred by SALT noise on the largest scales: they turn about each other,
+become one and shed threads. Every moment of vorticity stays; the title counts what the eigenvalues changed.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.animation import FuncAnimation
+
+import coadjoint as cj
+
+n = 65
+torus = cj.fluids.Torus(n)
+omega = cj.fluids.vortices(torus, [(np.pi - 0.55, np.pi), (np.pi + 0.55, np.pi)], [2.0, 2.0], radius=0.35)
+system, W0 = cj.models.sine_euler(n, omega=omega, orientation="physical", noise_shells=(1, 2), amplitude=0.002)
+sol = cj.solve(system, W0, t1=30.0, dt=0.1, key=2, integrator=cj.IsospectralMidpoint(), save_every=6)
+flow = cj.fluids.of(sol)
+fields = [flow.vorticity(W, 96).T for W in sol.mu]
+fig, ax = plt.subplots(figsize=(4, 4.2), layout="constrained")
+ax.set(xticks=[], yticks=[], title=f"eigenvalues within {sol.orbit_error().max():.0e} of ‖W‖")
+image = ax.imshow(fields[0], cmap="magma", vmin=0, vmax=0.9 * fields[0].max(), origin="lower", interpolation="bilinear")
+animation = FuncAnimation(fig, lambda j: image.set_data(fields[j]), len(fields), interval=80)

@@ -89,7 +89,7 @@ def rossby_haurwitz(n: int = 129, t1: float = 10.0, amplitude: float = 0.006) ->
     }
 
 
-def mhd_relaxation(n: int = 129, t1: float = 4.0) -> dict[str, Any]:
+def mhd_relaxation(n: int = 129, t1: float = 2.0) -> dict[str, Any]:
     """A random magnetic field in a fluid at rest: no line breaks, and magnetic energy becomes motion."""
     torus = cj.fluids.Torus(n)
     potential = cj.fluids.random_field(torus, key=2, peak=3, slope=6.0, rms=0.5)

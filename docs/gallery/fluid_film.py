@@ -27,5 +27,5 @@ def field(W):
 
 fig, ax = plt.subplots(figsize=(4, 4), layout="constrained")
 ax.set(xticks=[], yticks=[])
-image = ax.imshow(field(sol.mu[0]), cmap="RdBu", vmin=-1, vmax=1, origin="lower")
+image = ax.imshow(field(sol.mu[0]), cmap="RdBu", vmin=-1, vmax=1, origin="lower", interpolation="bilinear")
 animation = FuncAnimation(fig, lambda j: image.set_data(field(sol.mu[j])), len(sol.t), interval=100)

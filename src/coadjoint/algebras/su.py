@@ -1,5 +1,7 @@
 """su(n): traceless skew-Hermitian matrices, without ever forming an operator on them."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ Matrix = Complex[Array, "n n"]
 
 _LARGEST_POWER = 5  # of the traces that are given as Casimirs
 _SMALL = 8  # n up to which the basis of diagonal matrices is written out
+_TABLES = 16  # n up to which indices are tables; above, they are counted in a program, whose constants they would be
 _LARGEST_TAYLOR = 5  # n up to which exp is a Taylor polynomial
 _LARGEST_DENSE = 64  # dimension up to which dexp and dexpinv form the matrix of ad
 
@@ -62,9 +65,7 @@ class SU(LieAlgebra):
     def element(self, c: Float[Array, " dim"]) -> Matrix:
         """The matrix with the given coordinates."""
         n, m = self.n, self.n * (self.n - 1) // 2
-        i, j = (jax.lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
-        low, high = jnp.minimum(i, j), jnp.maximum(i, j)
-        at = jnp.where(i == j, 0, low * (2 * n - low - 1) // 2 + high - low - 1)  # a gather: complex scatters are slow
+        i, j, at = _entries(n)  # a gather: complex scatters are slow
         upper = (jax.lax.complex(c[:m], c[m : 2 * m]) / np.sqrt(2.0))[at]
         real = jnp.where(i == j, 0.0, jnp.where(i < j, upper.real, -upper.real))
         return jax.lax.complex(real, jnp.where(i == j, _diagonal(c[2 * m :])[:, None], upper.imag))
@@ -299,8 +300,19 @@ def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:
     return jnp.exp(0.5j * x) * jnp.sinc(x / (2 * np.pi))
 
 
-def _above_diagonal(n: int) -> Array:
-    """Where the entries above the diagonal lie, row by row, in the flattened matrix: counted, not kept in a table."""
+def _entries(n: int) -> tuple[Any, Any, Any]:
+    """Row and column of each entry of a matrix, and the number of the one above the diagonal to which it belongs."""
+    few = n <= _TABLES
+    xp: Any = np if few else jnp
+    i, j = np.indices((n, n)) if few else (jax.lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
+    low, high = xp.minimum(i, j), xp.maximum(i, j)
+    return i, j, xp.where(i == j, 0, low * (2 * n - low - 1) // 2 + high - low - 1)
+
+
+def _above_diagonal(n: int) -> Any:
+    """Where the entries above the diagonal lie, row by row, in the flattened matrix."""
+    if n <= _TABLES:
+        return np.ravel_multi_index(np.triu_indices(n, 1), (n, n))
     k = jax.lax.iota(jnp.int64, n * (n - 1) // 2)
     first = lambda row: row * (2 * n - row - 1) // 2  # the number of entries before a row
     row = jnp.floor((2 * n - 1 - jnp.sqrt((2.0 * n - 1) ** 2 - 8.0 * k)) / 2).astype(jnp.int64)

@@ -45,6 +45,14 @@ _NUMPY: dict[str, Callable] = {
     "max": np.maximum,
     "min": np.minimum,
 }
+_COUNTING: dict[str, Callable] = {name: _NUMPY[name] for name in ("add", "sub", "mul", "neg", "max", "min")} | {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}  # of whole numbers: of others XLA takes the smallest for 0
 _LAX = {"and": "bitwise_and", "or": "bitwise_or", "not": "bitwise_not", "xor": "bitwise_xor"}
 _TESTS = ("lt", "le", "gt", "ge", "eq", "ne")
 
@@ -222,8 +230,11 @@ def _same(x: Any, y: Any) -> bool:
 
 def _at_once(name: str, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
     """An operation on known numbers."""
-    if name in _NUMPY and dtype.kind in "fb":
-        return np.asarray(_NUMPY[name](*xs), dtype)[()]
+    if name == "select_n":
+        return xs[1 + int(xs[0])]
+    exact = all(x.dtype.kind in "iub" for x in xs)
+    if name in (_NUMPY if dtype.kind in "fb" else _COUNTING) or (exact and name in _TESTS):
+        return np.asarray((_NUMPY | _COUNTING)[name](*xs), dtype)[()]
     if name == "convert_element_type":
         return np.asarray(xs[0], dtype)[()]
     with jax.ensure_compile_time_eval():

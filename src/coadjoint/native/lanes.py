@@ -102,8 +102,13 @@ def _native_loop(
     counter = jax.ShapeDtypeStruct((), jnp.int64)
     given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns], list(own), state, counter, path
     structs, own, state, _, path = reals = as_reals(given)
-    shapes = jax.eval_shape(step, *given)
-    real_step = lambda *args: as_reals(step(*as_complex(args, given)))
+    shapes: list[Any] = []
+
+    def real_step(*args: PyTree) -> PyTree:  # traced once: a second time, for the shapes, would take as long again
+        out = step(*as_complex(args, given))
+        shapes[:] = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
+        return as_reals(out)
+
     closed = without_complex(jax.make_jaxpr(real_step)(*reals))
     if elements(closed.jaxpr) > _MOST_FOLDED * max(limit, 1000):
         raise Refused(f"The step takes more than {limit} operations.")

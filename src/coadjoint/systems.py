@@ -69,8 +69,8 @@ class System(eqx.Module):
         if isinstance(hamiltonian, Sequence) and not isinstance(hamiltonian, str):
             if not hamiltonian:
                 raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
-            self.parts = tuple(self._trace(f"hamiltonian[{k}]", part) for k, part in enumerate(hamiltonian))
-            self.h = self._trace("hamiltonian", lambda *args: sum(part(*args) for part in self.parts))
+            parts = self.parts = tuple(self._trace(f"hamiltonian[{k}]", part) for k, part in enumerate(hamiltonian))
+            self.h = self._trace("hamiltonian", lambda *args: sum(part(*args) for part in parts))
         else:
             self.h = self._trace("hamiltonian", hamiltonian)
         self.grad_h = None if gradient is None else self._trace_gradient(gradient)

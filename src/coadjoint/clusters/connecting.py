@@ -20,6 +20,7 @@ from .tasks import Tasks, say
 
 _CONNECT = 5.0  # seconds to wait for a scheduler
 _ANSWER = 60.0  # seconds in which workers must answer: they import JAX
+_TRIES = 5  # to reach workers, of which one may die each time
 _LOOK = 2.0  # seconds between two looks at how many workers there are
 
 
@@ -130,16 +131,21 @@ class Cluster:
             pool.shutdown(wait=False)
 
     def _reaches_workers(self) -> bool:
-        """Whether data can go to and from workers past the scheduler."""
-        try:
-            self.client.scatter([b""], direct=True, hash=False, timeout=_CONNECT)
-            return True
-        except OSError:
-            warnings.warn(
-                f"the workers of {self.address} cannot be reached from here, so that results go through the scheduler: "
-                "it will need memory for them.", RuntimeWarning, stacklevel=6,
-            )  # fmt: skip
-            return False
+        """Whether data can go to and from workers past the scheduler; one that dies meanwhile tells nothing."""
+        for _ in range(_TRIES):
+            there = set(self.client.nthreads())
+            try:
+                self.client.scatter([b""], direct=True, hash=False, timeout=_CONNECT)
+                return True
+            except OSError:
+                time.sleep(_LOOK)  # until the scheduler knows who is gone
+            if there <= set(self.client.nthreads()):
+                break
+        warnings.warn(
+            f"the workers of {self.address} cannot be reached from here, so that results go through the scheduler: "
+            "it will need memory for them.", RuntimeWarning, stacklevel=6,
+        )  # fmt: skip
+        return False
 
 
 def _greeting(modules: list[str], probe: str | None) -> Callable:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..numerics.pickling import by_value
 from ..running.backends.base import Program
 from ..running.plan import Plan
 from ..running.sinks import Output, Remote
@@ -147,6 +148,10 @@ def dumped(thing: Any) -> tuple[bytes, dict[str, str | None]]:
             return super().reducer_override(obj)
 
     out = io.BytesIO()
-    Pickler(out).dump(thing)
+    token = by_value.set(True)
+    try:
+        Pickler(out).dump(thing)
+    finally:
+        by_value.reset(token)
     own = {name for name in names - {"__main__"} if name.split(".")[0] not in sys.stdlib_module_names}
     return out.getvalue(), {name: _source(name) for name in sorted(own)}

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ..numerics.functions import Constant
 from ..running.exclusive import uses_lapack, xla_alone
+from ..running.hosts import several
 from ..running.plan import Plan
 from ..running.points import Point
 from ..running.results import scaled_errors
@@ -176,7 +177,7 @@ def health_of(plan: Plan, points: Point, mu0: Array) -> Health:
     return Health(
         float(np.mean(totals.iterations)) / steps,
         float(np.max(totals.residual)),
-        casimir_error(plan, points.mu, mu0),
+        None if several(plan) else casimir_error(plan, points.mu, mu0),
         int(np.sum(totals.unsolved)),
     )
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..numerics import checks
+from ..numerics import checks, spread
 from ..numerics.diagonals import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
 from .harmonics import associated_legendre, eigenvectors, gauss
 from .surface import Coefficients, Matrix, Surface
@@ -85,7 +85,7 @@ class Sphere(Surface):
     @eqx.filter_jit
     def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
         """(−Δ + F)⁻¹ W, a tridiagonal system on each diagonal."""
-        return inverse_on_sphere(_solve(self.n, screening), W)
+        return inverse_on_sphere(_solve(self.n, screening, spread.current()), W)
 
     @eqx.filter_jit
     def laplacian(self, W: Matrix) -> Matrix:
@@ -182,7 +182,8 @@ def _each(fn: Callable[[Array], Array], x: Array) -> Array:
 
 
 @lru_cache(maxsize=16)
-def _solve(n: int, screening: float) -> SphereSolve:
+def _solve(n: int, screening: float, mesh: Any) -> SphereSolve:
+    """The tables for one device, or for a mesh."""
     with jax.ensure_compile_time_eval():
         return sphere_solve(n, screening)
 

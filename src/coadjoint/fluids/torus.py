@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex
 
-from ..numerics import checks
+from ..numerics import checks, spread
 from ..numerics.diagonals import diagonals, from_diagonals, inverse_squared, on_torus
 from .surface import Coefficients, Matrix, Surface
 
@@ -171,7 +171,10 @@ def _from_modes(omega: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
     phases, _, _ = _tables(n)
     half = np.arange(n) * ((n + 1) // 2) % n  # q/2 mod n
     spectrum = (omega * phases)[half, : n // 2 + 1].T
-    return from_diagonals((0.25j * n / np.pi) * jnp.fft.ifft(spectrum, axis=1, norm="forward"))
+    transform = lambda spectrum: (0.25j * n / np.pi) * jnp.fft.ifft(spectrum, axis=1, norm="forward")
+    if spread.mesh() is not None:
+        return spread.from_diagonals(transform, spectrum)
+    return from_diagonals(transform(spectrum))
 
 
 @partial(jnp.vectorize, signature="(n,n)->(n,n)")

@@ -20,7 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Complex, Float
+
+from . import spread
 
 Matrix = Complex[Array, "n n"]
 Diagonals = Complex[Array, "d n"]
@@ -58,12 +61,19 @@ Symbol = Callable[[Float[Array, "d q"], Float[Array, "d q"]], Float[Array, "d q"
 def on_torus(symbol: Symbol, W: Matrix) -> Matrix:
     """Σ_m f(m₁, m₂) w_m T_m of W = Σ_m w_m T_m, n odd; f = `symbol` is even and real, and is given arrays."""
     n = W.shape[-1]
-    spectrum = jnp.fft.fft(diagonals(W), axis=1)
-    m2, q = _counted(spectrum.shape)
-    half = jnp.where(q % 2 == 0, q // 2, (q + n) // 2)  # q/2 mod n
-    m1 = jnp.where(half > n // 2, half - n, half)
-    factor = symbol(m1.astype(W.real.dtype), m2.astype(W.real.dtype))
-    return from_diagonals(jnp.fft.ifft(spectrum * factor, axis=1))
+
+    def act(D: Diagonals, first: Array | None, _: tuple = ()) -> Diagonals:
+        spectrum = jnp.fft.fft(D, axis=1)
+        m2, q = _counted(spectrum.shape)
+        m2 = m2 if first is None else m2 + first
+        half = jnp.where(q % 2 == 0, q // 2, (q + n) // 2)  # q/2 mod n
+        m1 = jnp.where(half > n // 2, half - n, half)
+        factor = symbol(m1.astype(W.real.dtype), m2.astype(W.real.dtype))
+        return jnp.fft.ifft(spectrum * factor, axis=1)
+
+    if spread.mesh() is not None:
+        return spread.along_diagonals(act, W)
+    return from_diagonals(act(diagonals(W), None))
 
 
 def inverse_squared(m1: Array, m2: Array, screening: float | Array = 0.0) -> Array:
@@ -134,7 +144,19 @@ def sphere_solve(n: int, screening: float = 0.0, parallel: bool | None = None) -
     if not screening:
         pivot[:, 0], coupling[:, 0] = 1.0, 0.0  # singular: done by sums
     table = _reduction(pivot.T, coupling.T) if parallel else _sweeps(pivot, coupling)
-    return SphereSolve(jax.tree.map(jnp.asarray, table), jnp.asarray(float(screening != 0)))
+    place = jnp.asarray if spread.mesh() is None else lambda x: _spread(x, _spec(table))
+    return SphereSolve(jax.tree.map(place, table), jnp.asarray(float(screening != 0)))
+
+
+def _spec(table: Sweeps | Reduction) -> P:
+    """How tables lie on a mesh: as the diagonals do."""
+    return P(spread.AXIS, None) if isinstance(table, Reduction) else P(None, spread.AXIS)
+
+
+def _spread(x: np.ndarray, spec: P) -> Array:
+    axis = spec.index(spread.AXIS)
+    more = [(0, spread.whole(size) - size if i == axis else 0) for i, size in enumerate(x.shape)]
+    return spread.placed(np.pad(x, more), spec)
 
 
 def _sweeps(pivot: np.ndarray, coupling: np.ndarray) -> Sweeps:
@@ -167,12 +189,17 @@ def _reduction(b: np.ndarray, coupling: np.ndarray) -> Reduction:
 
 def inverse_on_sphere(solve: SphereSolve, W: Matrix) -> Matrix:
     """(F − Δ)⁻¹ W of a matrix without trace (of any other, without its trace where F = 0)."""
-    n = W.shape[-1]
-    D = diagonals(W)
-    table = jax.tree.map(lambda x: x.astype(W.real.dtype), solve.table)
-    x = _reduced(table, D) if isinstance(table, Reduction) else _swept(table, D.T).T
-    middle = jnp.where(solve.screened > 0, x[0], _middle(D[0]))
-    return from_diagonals(jnp.where(lax.broadcasted_iota(jnp.int32, (n // 2 + 1, 1), 0) == 0, middle, x))
+
+    def act(D: Diagonals, first: Array | None, solve: SphereSolve) -> Diagonals:
+        table = jax.tree.map(lambda x: x.astype(W.real.dtype), solve.table)
+        x = _reduced(table, D) if isinstance(table, Reduction) else _swept(table, D.T).T
+        middle = jnp.where(solve.screened > 0, x[0], _middle(D[0]))
+        d = lax.broadcasted_iota(jnp.int32, (len(D), 1), 0)
+        return jnp.where((d if first is None else d + first) == 0, middle, x)
+
+    if spread.mesh() is not None:
+        return spread.along_diagonals(act, W, solve, SphereSolve(_spec(solve.table), P()))  # type: ignore[arg-type]
+    return from_diagonals(act(diagonals(W), None, solve))
 
 
 def _swept(table: Sweeps, y: Complex[Array, "n d"]) -> Complex[Array, "n d"]:

@@ -24,8 +24,9 @@ from .caching import Bounded
 class _Code:
     """The code of a function; two are equal when they do the same with their inputs."""
 
-    def __init__(self, jaxpr: jex.Jaxpr, out_tree: Any, key: Hashable):
+    def __init__(self, jaxpr: jex.Jaxpr, out_tree: Any, key: Hashable, source: tuple | None = None):
         self.jaxpr, self.out_tree, self._key, self._hash = jaxpr, out_tree, key, hash(key)
+        self.source = source  # the function and what it was traced with, where the jaxpr holds functions itself
 
     def __hash__(self) -> int:
         return self._hash
@@ -40,8 +41,10 @@ class _Code:
         return self  # nothing in it changes
 
     def __reduce__(self) -> tuple:
-        from .pickling import packed
+        from .pickling import by_value, packed
 
+        if self.source is not None and by_value.get():
+            return _retraced, self.source
         return _unpacked, (packed(self.jaxpr), *_packed_tree(self.out_tree))
 
     @property
@@ -65,6 +68,11 @@ def _unpacked(program: Any, example: PyTree) -> _Code:
     jaxpr, out_tree = unpacked(program), jax.tree.structure(example)
     code = _Code(jaxpr, out_tree, (_jaxpr_key(jaxpr), out_tree))
     return _codes.get(code, lambda: code)
+
+
+def _retraced(fn: Callable, args: tuple) -> _Code:
+    """The code of a function that was sent by value."""
+    return intern(fn, *args).code
 
 
 class Function(eqx.Module):
@@ -92,7 +100,10 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
     closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
     closed = jax.make_jaxpr(lambda *xs: _eval_inlined(closed.jaxpr, closed.consts, *xs))(*jax.tree.leaves(args))
     out_tree = jax.tree.structure(shape)
-    code = _Code(closed.jaxpr, out_tree, (_jaxpr_key(closed.jaxpr), out_tree))
+    source = None
+    if any(name.startswith("custom_") for name in primitives(closed.jaxpr)):
+        source = fn, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
+    code = _Code(closed.jaxpr, out_tree, (_jaxpr_key(closed.jaxpr), out_tree), source)
     code = _codes.get(code, lambda: code)
     return Function(code, [jax.numpy.asarray(c) for c in closed.consts])
 

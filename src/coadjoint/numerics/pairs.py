@@ -7,12 +7,15 @@ A product is asked for at one of four levels. The relative errors of the three l
 on a GPU they use its matrix units, which know bfloat16 (8 bits) and TF32 (11 bits), with sums in float32.
 """
 
+import math
 from enum import Enum
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float
+
+from . import spread
 
 Pair = Float[Array, "2 m m"]
 F32, F64 = jnp.float32, jnp.float64
@@ -33,8 +36,11 @@ def on_gpu() -> bool:
 
 
 def padded(n: int) -> int:
-    """The size at which products of n×n matrices are fast: on a GPU rows must be aligned (1.4 to 3.6 times)."""
-    unit = 1 if not on_gpu() else 64 if n > 256 else 8
+    """The size at which products of n×n matrices are fast: on a GPU rows must be aligned (1.4 to 3.6 times).
+
+    On a mesh it is a multiple of its devices.
+    """
+    unit = math.lcm(1 if not on_gpu() else 64 if n > 256 else 8, spread.count())
     return -(-n // unit) * unit
 
 
@@ -42,17 +48,17 @@ def pair(W: Complex[Array, "n n"]) -> Pair:
     """A complex matrix as a pair, padded with zeros."""
     n = W.shape[-1]
     more = padded(n) - n
-    return jnp.pad(jnp.stack([W.real, W.imag]), ((0, 0), (0, more), (0, more)))
+    return spread.rows(jnp.pad(jnp.stack([W.real, W.imag]), ((0, 0), (0, more), (0, more))))
 
 
 def unpair(A: Pair, n: int) -> Complex[Array, "n n"]:
     """The complex matrix of a pair, without padding."""
-    return lax.complex(A[0, :n, :n], A[1, :n, :n])
+    return spread.rows(lax.complex(A[0, :n, :n], A[1, :n, :n]))
 
 
 def dagger(A: Pair) -> Pair:
     """The conjugate transpose."""
-    return jnp.stack([A[0].T, -A[1].T])
+    return spread.rows(jnp.stack([A[0].T, -A[1].T]))
 
 
 def skew(A: Pair) -> Pair:
@@ -82,7 +88,7 @@ def symmetric_product(A: Pair, B: Pair, level: Level, sign: int = -1) -> Pair:
     The block below the diagonal is that above it, and the blocks on the diagonal are done alike.
     """
     kind = F64 if level is Level.DOUBLE else F32
-    halvings = 2 if level is Level.DOUBLE else 0  # in single precision that gains nothing
+    halvings = 2 if level is Level.DOUBLE and spread.mesh() is None else 0  # in single precision that gains nothing
     return _symmetric(_three(A.astype(kind)), _three(B.astype(kind)), level, sign, halvings)
 
 
@@ -108,6 +114,12 @@ def _combined(P: Float[Array, "3 m k"]) -> Float[Array, "2 m k"]:
 
 
 def _dot(A: Array, B: Array, level: Level) -> Array:
+    if spread.mesh() is None:
+        return _local_dot(A, B, level)
+    return spread.ring_product(lambda a, b: _local_dot(a, b, level), A, B)
+
+
+def _local_dot(A: Array, B: Array, level: Level) -> Array:
     axes = (((2,), (1,)), ((0,), (0,)))
     if level in (Level.DOUBLE, Level.LOW) or not on_gpu():
         return lax.dot_general(A, B, axes)

@@ -1,12 +1,14 @@
 """Traced programs as plain values, so that they can be pickled: names of operations, their parameters, their wiring.
 
 JAX's own objects refuse to be pickled. Here a jaxpr becomes tuples of names, numbers, shapes and types, and is traced
-anew from these. What is not plain, such as a function inside of `jax.custom_jvp`, cannot be kept, and says so.
+anew from these. What is not plain, such as a function inside of `jax.custom_jvp`, cannot be kept, and says so; unless
+who pickles takes functions `by_value`, as cloudpickle does: then the function that was traced goes in its place.
 """
 
 import itertools
 import pickle
 import sys
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,6 +16,9 @@ import jax
 import jax.core
 import numpy as np
 from jax.extend import core as jex
+
+
+by_value: ContextVar[bool] = ContextVar("by_value", default=False)
 
 
 class Program(NamedTuple):

@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 
 from ..drivers import BLOCK
 from .backends.base import Program
+from .hosts import agreed
 from .placing import Place, threads
 from .plan import Plan, Tile
 from .points import Point, Totals
@@ -169,7 +170,7 @@ def run_tile(
     bar.begin(done * tile.count)
     stepper = program.stepper(tile, points, done)
     slots = min(plan.slots, program.slots(tile))
-    for n0, n1 in pieces(plan.steps, plan.save_every, slots, plan.blocks * BLOCK, done):
+    for n0, n1 in pieces(plan.steps, plan.save_every, slots, plan.blocks * BLOCK, done, agreed(plan)):
         run.stand(here, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
         rows = stepper.advance(n1)
         run.stand(here, "sink", n1)
@@ -192,10 +193,18 @@ def _at(tree: PyTree, where: Any) -> PyTree:
     return jax.tree.map(lambda x: x[where], tree)
 
 
-def pieces(steps: int, save_every: int, slots: int, largest: int, first: int = 0) -> Iterator[tuple[int, int]]:
+def pieces(
+    steps: int,
+    save_every: int,
+    slots: int,
+    largest: int,
+    first: int = 0,
+    agreed: Callable[[float], float] = lambda seconds: seconds,
+) -> Iterator[tuple[int, int]]:
     """Cut a run from step `first` on into chunks [n₀, n₁) that fit the slots and take about half a second each.
 
-    The consumer times the work between two pieces; only speed depends on the cut, never a result.
+    The consumer times the work between two pieces; only speed depends on the cut, never a result. Several processes
+    cut alike, by the seconds on which they have `agreed`.
     """
     n0, size = first, _FIRST_CHUNK
     warm = False
@@ -204,7 +213,7 @@ def pieces(steps: int, save_every: int, slots: int, largest: int, first: int = 0
         n1 = min(steps, n0 + size, n0 + room, n0 // BLOCK * BLOCK + largest)
         began = time.perf_counter()
         yield n0, n1
-        seconds = time.perf_counter() - began
+        seconds = agreed(time.perf_counter() - began)
         if warm and seconds > 2 * _CHUNK_SECONDS:
             size = max(size // 2, 1)
         elif seconds < _CHUNK_SECONDS / 4:

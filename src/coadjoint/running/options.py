@@ -9,8 +9,8 @@ from ..drivers import Driver
 from ..integrators.base import Integrator
 
 
-class SolveOptions(TypedDict, total=False):
-    """All but `out`."""
+class CommonOptions(TypedDict, total=False):
+    """What both have but `out`."""
 
     t1: Required[float]
     dt: Required[float]
@@ -28,7 +28,13 @@ class SolveOptions(TypedDict, total=False):
     backend: str
 
 
-class EnsembleOptions(SolveOptions, total=False):
+class SolveOptions(CommonOptions, total=False):
+    """All but `out`."""
+
+    devices: Any
+
+
+class EnsembleOptions(CommonOptions, total=False):
     """All but `out`."""
 
     members: Required[int]

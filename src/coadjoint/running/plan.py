@@ -77,6 +77,7 @@ class Plan:
     turned_by_member: bool = False  # … and whether it leads with members
     given: Any = None  # mu0 as it was given, before it was brought into the algebra
     largest_tile: int = field(default_factory=lambda: LARGEST_TILE)
+    devices: tuple = ()  # over which one large matrix is spread; none: wherever JAX computes
     first: int = 0  # the member with which all that leads with members begins: not 0 for the plan of one tile alone
 
     # Time.

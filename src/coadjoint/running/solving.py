@@ -11,6 +11,9 @@ from ..integrators.base import Integrator
 from ..integrators.tmk import TMK
 from ..systems import System
 from .backends import choose
+from .backends.base import Program
+from .devices import over
+from .hosts import first, several
 from .loop import execute
 from .options import SolveOptions
 from .placing import place_for
@@ -46,6 +49,7 @@ def solve(
     out: str | PathLike | None = None,
     resume: bool = False,
     backend: str = "auto",
+    devices: Any = None,
 ) -> "Solution | Stored":
     """Integrate a system from mu0 at t0 to t1 in steps of dt.
 
@@ -64,12 +68,14 @@ def solve(
     - `backend`: "native" (machine code made for the system), "native-gpu" (the same on a GPU, of ensembles), "xla", or
       "auto", the fastest that takes the run;
       `sol.stats.backend` says which it was, and `sol.stats.reason` why not a faster one.
+    - `devices`: spread one large matrix, of SU(n) with n at least 9, over so many devices, or over these, such as
+      `jax.devices()` of several processes (docs/clusters.md).
     """
     plan = plan_solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
         save=save, group=group, g0=g0, throw=throw, backend=backend, stored=is_stored(out, resume),
     )  # fmt: skip
-    return run_plan(plan, out, resume, progress)
+    return run_plan(over(plan, devices), out, resume, progress)
 
 
 def is_stored(out: Any, resume: Any) -> bool:
@@ -92,9 +98,20 @@ def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) 
             )
         return run_traced(plan)
     program = choose(plan)
+    if several(plan):
+        return _run_together(plan, program, out, resume, progress if first() else False)
     with place_for(on, [plan], [program], out, progress) as place:
         if out is None:
             return execute(plan, program, Memory(plan), progress, place)
         from ..store.recording import record_run
 
         return record_run(plan, program, out, resume, progress, place)
+
+
+def _run_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Any:
+    """On devices of several processes: in the memory of each, or in one store."""
+    if out is None:
+        return execute(plan, program, Memory(plan), progress)
+    from ..store.together import record_together
+
+    return record_together(plan, program, out, resume, progress)

@@ -53,6 +53,8 @@ def recording(
     """
     layout = Layout.of(plans, axes, read_header(path, "resume") if resume else None)
     platform = machine() if place is None else place.platform
+    if len(plans[0].devices) > 1:
+        platform = platform | {"devices": len(plans[0].devices)}
     if resume:
         lock = reopen(path, plans, programs, layout, platform, place is not None)
     else:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..running.backends.base import Program
+from ..running.hosts import agreed
 from ..running.naming import named_leaves
 from ..running.plan import Plan
 from ..running.points import Point, Record
@@ -31,6 +32,7 @@ _SECONDS = 1.0  # between checkpoints, at least …
 _SHARE = 40  # … and so many times what one takes
 _ROWS = ".rows."  # begins the names of rows in a checkpoint
 _BUFFER = 2**25  # bytes of rows that wait to be written, at most
+COMMIT, STOP = 1, 2  # what is to be done now, in all processes
 _PATIENCE = 10.0  # seconds that others have to commit what they hold
 
 
@@ -178,6 +180,7 @@ class StoreSink:
         self.committed = -1
         self.saving: tuple[int, Future[None]] | None = None  # the commit under way, up to which step
         self.last, self.cost = time.perf_counter(), 0.0
+        self.agreed = agreed(self.plan)
 
     # What the loop sees.
 
@@ -221,19 +224,27 @@ class StoreSink:
     def mark(self, n: int, points: Callable[[], Point]) -> None:
         """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
         self.marked = (n, points)
-        if self.store.stop.is_set():
-            self.close()
-            raise Stopped(f"stopped at {self.reached()}; go on with: {self.store.how_to_go_on()}")
         if self.saving is not None and self.saving[1].done():
             self._settle()
         due = time.perf_counter() - self.last >= max(_SECONDS, _SHARE * self.cost)
         waiting = sum(x.nbytes for rows, _ in self.fresh for x in rows.values())
-        if (due and self.saving is None) or waiting >= _BUFFER:
+        due = (due and self.saving is None) or waiting >= _BUFFER
+        wanted = self.agreed(STOP if self.store.stop.is_set() else COMMIT if due else 0)
+        if wanted:
             self.commit()
+        if wanted == STOP:
+            self._end()
+            raise Stopped(f"stopped at {self.reached()}; go on with: {self.store.how_to_go_on()}")
 
     def close(self) -> PyTree:
         """Commit the rest, and how the steps were solved; of accumulators, all there are."""
-        self.commit()
+        self._settle()
+        if self.agreed(COMMIT if self.marked[0] != self.committed else 0):
+            self.commit()
+        return self._end()
+
+    def _end(self) -> PyTree:
+        """After the last commit."""
         self._settle()
         n, points = self.marked
         assert points is not None

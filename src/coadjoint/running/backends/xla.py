@@ -28,6 +28,7 @@ from ..members import params_of, with_params
 from ..plan import Plan, Tile
 from ..points import Clock, Point, Record, Totals, one_step, record, start, try_step
 from ..statistics import accumulated
+from .spreading import OneDevice, Spread
 
 
 @jax.tree_util.register_dataclass
@@ -80,6 +81,9 @@ class XlaProgram:
     def __init__(self, plan: Plan):
         self.plan, self.core = plan, Core.of(plan)
         self.starts = Starts(plan, self.core)
+        self.spread = Spread(plan) if len(plan.devices) > 1 else None
+        if self.spread is not None:
+            self.core = self.spread.core(self.core)
         self.call = alone if plan.tiles == 1 or _step_uses_lapack(plan) else lambda program, *args: program(*args)
 
     def placed(self) -> AbstractContextManager[Any]:
@@ -97,8 +101,10 @@ class XlaProgram:
 
     def stepper(self, tile: Tile, points: Point, n: int) -> "XlaStepper":
         """Ready to go on."""
-        devices = jax.local_devices()
-        return XlaStepper(self, tile, points, n, devices[tile.numbers.start % len(devices)])
+        if self.spread is not None:
+            return XlaStepper(self, tile, points, n, self.spread)
+        devices = self.plan.devices or jax.local_devices()
+        return XlaStepper(self, tile, points, n, OneDevice(devices[tile.numbers.start % len(devices)]))
 
 
 def reduced_by_xla(plan: Plan, rows: Record, slots: int) -> PyTree:
@@ -173,40 +179,42 @@ class Slots(eqx.Module):
 
 
 class XlaStepper:
-    """A tile on one device. `next` is the step before which each member stands."""
+    """A tile at some place. `next` is the step before which each member stands."""
 
-    def __init__(self, program: XlaProgram, tile: Tile, points: Point, n: int, device: Any):
+    def __init__(self, program: XlaProgram, tile: Tile, points: Point, n: int, where: OneDevice | Spread):
         self.plan, self.core, self.call = program.plan, program.core, program.call
-        self.tile, self.n = tile, n
+        self.tile, self.n, self.where = tile, n, where
         plan = self.plan
         size = tile.member.size
         empty = jax.tree.map(lambda s: np.zeros((size, plan.slots + 1, *s.shape), s.dtype), plan.record)
         held = tile.member, tile.params, points, np.full(size, n), empty
-        self.member, self.params, self.at, self.next, self.slots = jax.device_put(held, device)
+        self.member, self.params, self.at, self.next, self.slots = where.put(held)
 
     def advance(self, n1: int) -> PyTree:
         """Steps up to n₁ of all members; careful ones where they are needed."""
-        plan, core = self.plan, self.core
+        plan, where = self.plan, self.where
         window = plan.window(self.n // BLOCK)
         first = self.n // plan.save_every
         slots = Slots(self.slots, jnp.asarray(first))
-        about = core, window, plan.clock, self.member, self.params
+        about = self.core, window, plan.clock, self.member, self.params
         low = self.n
         while low < n1:
             bounds = jnp.asarray(low), jnp.asarray(n1)
-            self.at, self.next, slots = self.call(_advance, *about, *bounds, self.at, self.next, slots)
+            self.at, self.next, slots = self.call(where.call, _advance, *about, *bounds, self.at, self.next, slots)
             waiting = np.asarray(self.next) < n1
             if waiting.any():
-                self.at, self.next, slots = alone(_careful, *about, jnp.asarray(waiting), self.at, self.next, slots)
+                self.at, self.next, slots = alone(
+                    where.call, _careful, *about, jnp.asarray(waiting), self.at, self.next, slots
+                )
             low = int(np.min(self.next))
         self.n, self.slots = n1, slots.values
         saved = n1 // plan.save_every - first
-        rows = jax.tree.map(lambda x: np.asarray(x)[: self.tile.count, :saved], self.slots)
+        rows = jax.tree.map(lambda x: where.rows(x, saved)[: self.tile.count], self.slots)
         return reduced_by_xla(plan, rows, plan.slots + 1)
 
     def points(self) -> Point:
         """Where the members are."""
-        return self.at
+        return self.where.points(self.at)
 
 
 @eqx.filter_jit

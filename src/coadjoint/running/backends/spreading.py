@@ -1,0 +1,146 @@
+"""One large matrix over several devices: where the members of a tile lie, and how the XLA backend runs there.
+
+Between two calls of compiled code all matrices have rows of zeros below them, so that each device has as many.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, PyTree
+
+from ...numerics import spread
+from ...numerics.functions import intern
+from ...systems import System
+from ..plan import Plan
+from ..points import Point
+
+
+class OneDevice:
+    """A whole tile on one device."""
+
+    def __init__(self, device: Any):
+        self.device = device
+
+    def put(self, tree: PyTree) -> PyTree:
+        """From the host."""
+        return jax.device_put(tree, self.device)
+
+    def rows(self, x: Array, saved: int) -> np.ndarray:
+        """What is in the first slots, to the host."""
+        return np.asarray(x)[:, :saved]
+
+    def points(self, points: Point) -> Point:
+        """Where members are."""
+        return points
+
+    def call(self, program: Callable, core: Any, *args: Any) -> Any:
+        """program(core, *args)."""
+        return program(core, *args)
+
+
+class Spread:
+    """A tile of one member whose n×n matrices are spread over devices, of one process or of several."""
+
+    def __init__(self, plan: Plan):
+        self.n = plan.system.algebra.shape[-1]
+        self.mesh = spread.mesh_of(plan.devices)
+        with spread.over(self.mesh):
+            self.more = spread.whole(self.n) - self.n
+
+    def put(self, tree: PyTree) -> PyTree:
+        """From the host, where all processes have the same."""
+
+        def one(x: Any) -> Array:
+            x = np.asarray(x)
+            if not self._matrices(x.shape, self.n):
+                return spread.placed(x, P())
+            below = [(0, 0)] * (x.ndim - 2) + [(0, self.more), (0, 0)]
+            return spread.placed(np.pad(x, below), P(*(None,) * (x.ndim - 2), spread.AXIS, None))
+
+        with spread.over(self.mesh):
+            return jax.tree.map(one, tree)
+
+    def host(self, x: Array) -> np.ndarray:
+        """To the host of every process."""
+        if not self._matrices(x.shape, self.n + self.more):
+            return np.asarray(x)
+        if not x.is_fully_addressable:
+            from jax.experimental.multihost_utils import process_allgather
+
+            x = process_allgather(x, tiled=True)
+        return np.asarray(x)[..., : self.n, :]
+
+    def rows(self, x: Array, saved: int) -> np.ndarray:
+        """What is in the first slots, to the host of every process; nothing is sent where there is nothing."""
+        return self.host(x)[:, :saved] if saved else np.zeros((len(x), 0, *x.shape[2:]), x.dtype)
+
+    def points(self, points: Point) -> Point:
+        """Where members are; matrices come to the host when somebody asks."""
+        shape = lambda x: self._matrices(x.shape, self.n + self.more)
+        return jax.tree.map(lambda x: Later(self, x) if shape(x) else np.asarray(x), points)
+
+    def call(self, program: Callable, core: Any, *args: Any) -> Any:
+        """program(core, *args), compiled for the mesh."""
+        with spread.over(self.mesh):
+            return _called(self, program, core, args)
+
+    def core(self, core: Any) -> Any:
+        """With the system as it is to be computed here."""
+        with spread.over(self.mesh):
+            return eqx.tree_at(lambda c: c.system, core, _retraced(core.system))
+
+    def cut(self, tree: PyTree) -> PyTree:
+        """Without the zeros, in compiled code."""
+        return self._each(lambda x: spread.rows(x[..., : self.n, :]), tree, self.n + self.more)
+
+    def filled(self, tree: PyTree) -> PyTree:
+        """With the zeros, in compiled code."""
+        below = lambda x: [(0, 0)] * (x.ndim - 2) + [(0, self.more), (0, 0)]
+        return self._each(lambda x: spread.rows(jnp.pad(x, below(x))), tree, self.n)
+
+    def _each(self, fn: Callable[[Array], Array], tree: PyTree, rows: int) -> PyTree:
+        return jax.tree.map(lambda x: fn(x) if self._matrices(np.shape(x), rows) else x, tree)
+
+    def _matrices(self, shape: tuple[int, ...], rows: int) -> bool:
+        return shape[-2:] == (rows, self.n)
+
+    def __hash__(self) -> int:
+        return hash((self.n, self.mesh))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spread) and (self.n, self.mesh) == (other.n, other.mesh)
+
+
+@eqx.filter_jit
+def _called(where: Spread, program: Callable, core: Any, args: tuple) -> Any:
+    return where.filled(program(core, *where.cut(args)))
+
+
+def _retraced(system: System) -> System:
+    """The system with the functions of the flow that it knows traced for the mesh; those of users are as they are."""
+    flow = getattr(system, "_flow", None)
+    if flow is None:
+        return system
+    state = jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)
+    traced = intern(flow.hamiltonian, state), intern(flow.stream, state)
+    return eqx.tree_at(lambda s: (s.h, s.grad_h), system, traced)
+
+
+class Later:
+    """A spread matrix, which comes to the host when it is asked for."""
+
+    def __init__(self, where: Spread, x: Array):
+        self.where, self.x, self.dtype = where, x, x.dtype
+        self.shape = (*x.shape[:-2], where.n, where.n)
+        self.ndim = len(self.shape)
+        self._host: np.ndarray | None = None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self._host is None:
+            self._host = self.where.host(self.x)
+        return np.asarray(self._host, dtype)

@@ -1,0 +1,62 @@
+"""The devices over which one large matrix is spread: `devices=`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from ..integrators.base import DENSE, OrbitMethod
+from .plan import Plan
+
+
+def over(plan: Plan, devices: Any) -> Plan:
+    """The plan spread over devices, or an error that says why it cannot be."""
+    if devices is None:
+        return plan
+    found = _devices(devices)
+    algebra, integrator = plan.system.algebra, plan.integrator
+    n, name = algebra.shape[-1], type(algebra).__name__
+    if not algebra.by_conjugation:
+        raise ValueError(f"devices= spreads one large matrix of SU(n), n at least 9, and this is {name}: leave it out.")
+    if algebra.dim <= DENSE:
+        raise ValueError(f"devices= spreads one large matrix of SU(n), n at least 9, and here n is {n}: leave it out.")
+    if len(found) > n:
+        raise ValueError(f"devices must be at most n = {n}, one a row, not {len(found)}.")
+    if plan.traced:
+        raise TypeError("devices= spreads numbers, but this run is being traced by JAX.")
+    rule = integrator.products(plan.system) if isinstance(integrator, OrbitMethod) else None
+    if len(found) > 1 and rule is None:
+        raise ValueError(
+            f"devices= needs a method that steps by products alone, which LU and eigenvalues are not: TMK(), "
+            f"LieMidpoint(Cayley()) or IsospectralMidpoint(), not {type(integrator).__name__} as it is given."
+        )
+    if len(found) > 1 and plan.group:
+        raise ValueError("devices= does not follow the group element, which needs eigenvalues: leave out group=True.")
+    if plan.backend not in ("auto", "xla"):
+        raise ValueError(f'devices= is for backend="xla", not {plan.backend!r}.')
+    return replace(plan, devices=found, backend="xla")
+
+
+def _devices(devices: Any) -> tuple:
+    """The first so many, or those that are given."""
+    there = jax.devices()
+    if isinstance(devices, int) and not isinstance(devices, bool):
+        if not 1 <= devices <= len(there):
+            raise ValueError(
+                f"devices must be between 1 and {len(there)}, the devices that JAX sees, not {devices}."
+                + (" (On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=8 makes eight of it.)"
+                   if there[0].platform == "cpu" else "")
+            )  # fmt: skip
+        return tuple(there[:devices])
+    if not isinstance(devices, Sequence) or isinstance(devices, str) or not devices:
+        raise TypeError(f"devices must be a number of devices, or a list such as jax.devices(), not {devices!r}.")
+    for device in devices:
+        if device not in there:
+            raise ValueError(f"devices: {device!r} is none of the devices that JAX sees, {there}.")
+    if len(set(devices)) < len(devices):
+        raise ValueError("devices: one of them is named twice.")
+    missing = set(range(jax.process_count())) - {device.process_index for device in devices}
+    if len({device.process_index for device in devices}) > 1 and missing:
+        raise ValueError(f"devices: none of them is of process {min(missing)}; all processes must take part.")
+    return tuple(devices)

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import test_combinations as combinations
 
 import coadjoint as cj
 from coadjoint.running import plan
@@ -457,7 +458,73 @@ def test_the_job_script_of_the_page():
     assert "dask_worker tcp://" in script and "--nanny" in script
 
 
+def test_a_worker_without_a_gpu_is_refused(monkeypatch):
+    """The plan fixes the arithmetic, and where it is computed: a run that began on GPUs stays there."""
+    from coadjoint.clusters.parcels import pack, present
+    from coadjoint.clusters.worker import Refused, _opened
+    from coadjoint.running.backends import choose
+    from coadjoint.running.plan import plan_ensemble
+    from coadjoint.running.sinks import Memory
+
+    about: dict = {
+        "t0": 0.0,
+        "driver": None,
+        "integrator": cj.TMK(),
+        "save_every": 1,
+        "backend": "native",
+        "reduce": None,
+    }
+    about |= {"stored": False, "save": None, "group": False, "throw": True, "params": None}
+    plan = plan_ensemble(SYSTEM, MU0, members=4, t1=0.1, dt=0.1, key=0, **about)
+    program = choose(plan)
+    monkeypatch.setattr(type(program), "backend", "native-gpu")
+    parcel = pack(plan, program, Memory(plan), present() | {"same machine": False})
+    with pytest.raises(Refused, match="backend='native-gpu' cannot take this run"):
+        _opened(parcel, "tcp://10.0.0.1:1")
+
+
+def test_a_derivative_of_ones_own(tmp_path):
+    """Its function goes by value, and the worker traces it anew."""
+    import pickle
+    import subprocess
+    import sys
+
+    from coadjoint.clusters.parcels import dumped
+
+    namespace: dict = {}
+    code = "import jax\nf = jax.custom_jvp(lambda x: x * x)\nf.defjvp(lambda p, t: (f(*p), 3 * p[0] * t[0]))\n"
+    exec(code, namespace)
+    f = namespace["f"]
+    system = cj.System(cj.SO3(), [lambda m: f(m[0]), lambda m: m @ m], [lambda m: f(m[1])])
+    with pytest.raises(TypeError, match="custom_jvp_call"):
+        pickle.dumps(system)
+    path = tmp_path / "system"
+    path.write_bytes(dumped(system)[0])
+    there = f"""
+import pickle, jax.numpy as jnp
+system = pickle.load(open({str(path)!r}, "rb"))
+m = jnp.array([1.0, 2.0, 3.0])
+print(system.energy(m), system.drift(m))
+"""
+    done = subprocess.run([sys.executable, "-c", there], capture_output=True, text=True, check=True)
+    assert done.stdout == "15.0 [5. 4. 6.]\n"  # with the wrong derivative that was given
+
+
 # Other clusters, which take longer.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in combinations.FAST if c["run"] != "solve"], ids=combinations.name)
+def test_combinations(client, case, tmp_path, monkeypatch):
+    """The table of features, on a cluster: the same bits."""
+    if case["run"] == "ensemble, many tiles":
+        monkeypatch.setattr(plan, "LARGEST_TILE", 2)
+    runs = [
+        combinations.run(case, on, combinations.STEPS, None if case["sink"] == "memory" else tmp_path / f"{k}.zarr")
+        for k, on in enumerate(({"backend": "auto"}, {"backend": "auto", "on": client}))
+    ]
+    combinations.same(*(combinations.results(case, done) for done in runs))
+    assert runs[0].stats.backend == runs[1].stats.backend
 
 
 @pytest.mark.slow

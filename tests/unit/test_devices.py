@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -106,8 +107,8 @@ assert [s.data.shape for s in points.mu.addressable_shards] == [(1, 9, 33)] * 4
 
 def test_bad_devices():
     system, W = cj.models.sine_euler(n=9, noise_modes=None)
-    run = {"t1": 0.1, "dt": 0.1}
-    cases = [
+    run: Any = {"t1": 0.1, "dt": 0.1}
+    cases: Any = [
         (dict(devices=1000), ValueError, r"devices must be between 1 and \d+, the devices that JAX sees, not 1000\."),
         (dict(devices=0), ValueError, "devices must be between 1"),
         (dict(devices=True), TypeError, "devices must be a number of devices, or a list such as"),
@@ -135,7 +136,7 @@ def test_methods_that_cannot_be_spread(monkeypatch):
 
     monkeypatch.setattr(devices, "_devices", lambda devices: tuple(range(devices)))
     system, W = cj.models.sine_euler(n=9, noise_modes=None)
-    run = {"t1": 0.1, "dt": 0.1, "devices": 2}
+    run: Any = {"t1": 0.1, "dt": 0.1, "devices": 2}
     with pytest.raises(ValueError, match=r"needs a method that steps by products alone, .* not RKMK as it is given"):
         cj.solve(system, W, **run, integrator=cj.RKMK("rk4"))
     with pytest.raises(ValueError, match="does not follow the group element"):

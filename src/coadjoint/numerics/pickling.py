@@ -17,7 +17,6 @@ import jax.core
 import numpy as np
 from jax.extend import core as jex
 
-
 by_value: ContextVar[bool] = ContextVar("by_value", default=False)
 
 

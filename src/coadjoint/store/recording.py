@@ -60,7 +60,7 @@ def recording(
     else:
         lock = create(path, plans, programs, layout, experiment, platform)
     try:
-        with _interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
+        with interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
             yield Store(path, layout, stop, savers, writers, plans, programs, place)
         with contextlib.suppress(OSError):  # then there are more files, and nothing is lost
             Checkpoints(path).pack(len(plans) * layout.tiles)
@@ -69,7 +69,7 @@ def recording(
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
+def interrupts() -> Iterator[threading.Event]:
     """An event that is set by Ctrl-C; a second Ctrl-C interrupts at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -17,7 +17,7 @@ from ..running.plan import Plan
 from .durable import StoreError
 from .layout import Layout
 from .reading import Stored, read_header
-from .recording import Store, recording
+from .recording import Store, interrupts, recording
 from .sink import STOP, Stopped, StoreOutput, StoreSink
 from .tables import as_tables
 
@@ -44,7 +44,7 @@ def _follow(plan: Plan, program: Program, path: Path) -> Stored:
     if not said(True):
         raise StoreError(f"{path}: the first process cannot write it, and says why.")
     layout = Layout.of([plan], (), read_header(path, "resume"))
-    with ThreadPoolExecutor(1) as pool:
+    with interrupts(), ThreadPoolExecutor(1) as pool:  # Ctrl-C is heard by the first
         store = Store(path, layout, threading.Event(), pool, pool, [plan], [program])
         result = execute(plan, program, _Following(store, 0, plan, program))
     said(True)

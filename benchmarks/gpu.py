@@ -199,7 +199,7 @@ def bits() -> list[dict]:
     work = [("heavy top", "TMK", 64, 100_000, None)]
     work += [(name, "TMK", 64, 100_000, None) for name in CASES if name != "heavy top"]
     work += [("heavy top", "TMK", 20_000, 1000, {"mean": cj.Mean(), "covariance": cj.Covariance()})]
-    work += [(name, method, 64, 2000, None) for name in CASES for method in METHODS if method != "TMK"]
+    work += [(name, method, 64, 100_000, None) for name in CASES for method in METHODS if method != "TMK"]
     for name, method, members, steps, reduce in work:
         system, mu0 = CASES[name]
         run = {"members": members, "t1": steps * DT, "dt": DT, "save_every": steps // 10, "reduce": reduce}

@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jex
 
-from coadjoint.native.jaxprs import CALLS, called
 from coadjoint.numerics.functions import eval_equation
+from coadjoint.numerics.jaxprs import CALLS, called
 
 SAMPLES = 6
 NOISE = 32 * 2.0**-53

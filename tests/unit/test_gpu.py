@@ -177,7 +177,7 @@ def test_a_trajectory_is_not_for_a_gpu(emulated):
 
 
 def test_a_step_too_long_for_a_thread_is_refused(emulated, monkeypatch):
-    monkeypatch.setattr("coadjoint.native.gpu.LONGEST", 60)
+    monkeypatch.setattr("coadjoint.running.backends.native_gpu.LONGEST_ASKED", 60)
     system = cj.System(cj.SO3(), lambda m: jnp.sum(m**6) + m[0], [cj.salt([0.1, 0.2, 0.3])])
     with pytest.raises(ValueError, match="beyond 60 a GPU's thread has too few registers"):
         cj.ensemble(system, np.ones(3), backend="native-gpu", integrator=cj.HeunMK(), **RUN)

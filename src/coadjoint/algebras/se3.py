@@ -132,7 +132,7 @@ class SE3(LieAlgebra):
         error = values[0] - pi @ gamma - (pi_low @ gamma + pi @ (gamma_low + dgamma))
         dpi = error * reciprocal(values[1]) * gamma
         cured = cap(jnp.concatenate([dpi, dgamma]), high)
-        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + cured))
+        high, low = dd.fast_two_sum(high, jax.lax.stop_gradient(low + cured))  # what is added is round-off
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SE(3), as 4×4 matrices ((R, p), (0, 1)).
@@ -191,20 +191,22 @@ def _halves(x: Vec6) -> tuple[Vec3, Vec3]:
 
 @eqx.filter_custom_jvp
 def _turn(sigma: Vec6, mu: Vec6) -> Vec6:
-    """flow(σ, μ) − μ: with c_k at |ω|² and a = π×ω + γ×v,
+    """flow(σ, μ) − μ: R(π + γ×y) − π and Rγ − γ with Rodrigues' R = exp(−ω̂) and y = dexp_ω v,
 
-        δγ = c₁ γ×ω + c₂ (γ×ω)×ω,
-        δπ = c₁ a + c₂ (a×ω + (γ×ω)×v) + (ω·v) ((c₃ − c₂) γ×ω + (2c₄ − c₃) (γ×ω)×ω),
+        y = v + c₂ ω×v + c₃ ω×(ω×v),   Ru − u = c₁ u×ω + c₂ (u×ω)×ω,
 
-    δγ being Rodrigues' formula and δπ that of π and the derivative of δγ in the direction v.
+    c_k at |ω|².
     """  # fmt: skip
     (omega, v), (pi, gamma) = _halves(sigma), _halves(mu)
-    c1, c2, c3, c4 = stumpffs(omega @ omega)
-    once = cross(gamma, omega)
-    twice = cross(once, omega)
-    a = cross(pi, omega) + cross(gamma, v)
-    along = (omega @ v) * ((c3 - c2) * once + (2.0 * c4 - c3) * twice)
-    return jnp.concatenate([c1 * a + c2 * (cross(a, omega) + cross(once, v)) + along, c1 * once + c2 * twice])
+    c1, c2, c3 = stumpffs(omega @ omega)
+
+    def turned(u: Vec3) -> Vec3:
+        once = cross(u, omega)
+        return c1 * once + c2 * cross(once, omega)
+
+    once = cross(omega, v)
+    moved = cross(gamma, v + c2 * once + c3 * cross(omega, once))
+    return jnp.concatenate([moved + turned(pi + moved), turned(gamma)])
 
 
 @_turn.def_jvp

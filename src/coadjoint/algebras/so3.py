@@ -116,7 +116,7 @@ class SO3(LieAlgebra):
         values, low = anchor
         high, low = dd.two_sum(mu, change + low)
         cured = cap(rescale(high, low, values[0]), high)
-        high, low = dd.two_sum(high, jax.lax.stop_gradient(low + cured))
+        high, low = dd.fast_two_sum(high, jax.lax.stop_gradient(low + cured))  # what is added is round-off
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SO(3), as rotation matrices.

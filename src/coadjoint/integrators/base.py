@@ -12,13 +12,12 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
-from ..numerics import checks
-from ..numerics.rootfind import Info, solve_root
+from ..numerics.rootfind import Info
 from ..systems import System
 from . import products
+from .implicit import FastSolve, Reached, truncated
 from .tau import Exp, Tau
 
-DENSE = 64  # largest number of unknowns for which Jacobians are formed
 _EXP = Exp()
 
 
@@ -97,13 +96,6 @@ class Integrator(eqx.Module):
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, Info]:
         """One step from t to t + dt: the new state, the new carry, and how the step was solved."""
-
-
-class Reached(NamedTuple):
-    """flow(s(σ − δ), μ) − μ, which an equation for σ has given, and its last correction δ."""
-
-    change: State
-    last: Element
 
 
 class OrbitCarry(NamedTuple):
@@ -253,80 +245,3 @@ def _known_change_jvp(primals, tangents):
     moves, change, *at = primals
     along = [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(at, tangents[2:], strict=True)]
     return change, jax.jvp(moves, at, along)[1]
-
-
-class ImplicitSolve(eqx.Module):
-    """How the equation of an implicit step is solved.
-
-    `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", "products" (matrices, by
-    products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 64, above that products where
-    the method and the algebra have them, and fixed point else. `tol` is on the last correction, scaled by the unknown.
-    `fallbacks`: Newton, then homotopy in the step, where the solver fails (dimension 64 at most).
-    """
-
-    tol: float = eqx.field(static=True, default=1e-14)
-    solver: str = eqx.field(static=True, default="auto")
-    max_steps: int = eqx.field(static=True, default=30)
-    fallbacks: bool = eqx.field(static=True, default=True)
-
-    def __check_init__(self):
-        checks.positive("tol", self.tol)
-        checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point", "products"))
-        checks.count("max_steps", self.max_steps)
-
-    def fast(self) -> "FastSolve":
-        """The same, which does nothing but report where it fails."""
-        return FastSolve(self)
-
-    def __call__(self, system: System, f: Any, start: Any, stages: int | None = None, fast: bool = False) -> Any:
-        """(x, info), or (x, info, reached): the root x of f(x, 1) continued from x = 0 at λ = 0.
-
-        x is an element or a state of the algebra. f gives the residual, or with it flow(sx, μ) − μ, and then it is
-        known what x leads to. `start()` gives the coordinates of f(0, 1) and of its Jacobian there. With `stages`, x is
-        a stack of so many. If `fast`, x is of no use where it has not converged.
-        """
-        algebra = system.algebra
-        size = algebra.dim * (stages or 1)
-
-        def element(c: Float[Array, " size"]) -> Array:
-            return algebra.element(c) if stages is None else jax.vmap(algebra.element)(c.reshape(stages, -1))
-
-        def coordinates(x: Array) -> Float[Array, " size"]:
-            return algebra.coordinates(x) if stages is None else jax.vmap(algebra.coordinates)(x).reshape(-1)
-
-        def equation(c: Float[Array, " size"], lam: Float[Array, ""]) -> tuple[Float[Array, " size"], State | None]:
-            out = f(element(c), lam)
-            residual, change = out if isinstance(out, tuple) else (out, None)
-            return coordinates(residual), change
-
-        dense = size <= DENSE
-        method = ("chord" if dense else "fixed_point") if self.solver in ("auto", "products") else self.solver
-        root = solve_root(
-            equation,
-            jnp.zeros(size),
-            method=method,
-            start=start,
-            tol=self.tol,
-            max_steps=self.max_steps,
-            fallbacks=self.fallbacks and dense,
-            dense=dense,
-            fast=fast,
-        )
-        if root.last is None:
-            return element(root.x), root.info
-        return element(root.x), root.info, Reached(root.known, element(root.last))
-
-
-class FastSolve(eqx.Module):
-    """How an implicit step is solved when another program takes the steps for which that fails."""
-
-    careful: ImplicitSolve
-
-    def __call__(self, system: System, f: Any, start: Any, stages: int | None = None) -> Any:
-        """As `ImplicitSolve`, with neither fallbacks nor a remedy where there is no root."""
-        return self.careful(system, f, start, stages, fast=True)
-
-
-def truncated(system: System, dS: Increment) -> Float[Array, " M"]:
-    """ΔS for an implicit equation: with nonlinear noise, cut at the bound of the path (Milstein–Tretyakov)."""
-    return dS.S if system.additive else jnp.clip(dS.S, -dS.bound, dS.bound)

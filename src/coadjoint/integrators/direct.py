@@ -14,7 +14,8 @@ from ..algebras.base import State
 from ..drivers import Increment
 from ..numerics.rootfind import Info, explicit_info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, Integrator, truncated
+from .base import Claims, Cost, Integrator
+from .implicit import ImplicitSolve, truncated
 
 
 class _ImplicitDirect(Integrator):

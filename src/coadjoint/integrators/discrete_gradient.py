@@ -10,7 +10,8 @@ from ..drivers import Increment
 from ..numerics import checks
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached, truncated
+from .base import Claims, Cost, OrbitMethod
+from .implicit import ImplicitSolve, Reached, truncated
 from .tmk import at_zero
 
 _ROUND_OFF = 4 * 2.0**-52

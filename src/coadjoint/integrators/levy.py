@@ -11,7 +11,8 @@ from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached, truncated
+from .base import Claims, Cost, OrbitMethod
+from .implicit import ImplicitSolve, Reached, truncated
 from .tmk import trapezoidal
 
 

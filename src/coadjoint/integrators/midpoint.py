@@ -10,7 +10,8 @@ from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
+from .base import Claims, Cost, OrbitMethod
+from .implicit import ImplicitSolve, explicit_coordinates, truncated
 from .products import Rule, check_solver, rule_for
 from .tau import Cayley, Exp, Tau, checked
 from .tmk import at_zero
@@ -55,7 +56,8 @@ class _Midpoint(OrbitMethod):
     ) -> tuple[Element, Info]:
         """The root of f(σ) = σ − ζ(dτ*_{sσ} μ_n); at σ = 0 it has the Jacobian of TMK's equation."""
         S = truncated(system, dS)
-        return self.solve(system, self.equation(system, mu, dt, S), lambda: at_zero(system, mu, dt, S))
+        start = lambda: at_zero(system, mu, dt, S)
+        return self.solve(system, self.equation(system, mu, dt, S), start, explicit=explicit_coordinates(system))
 
 
 class LieMidpoint(_Midpoint):

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from ..numerics import checks
 from ..systems import System
-from .base import DENSE, Claims, Integrator
+from .base import Claims, Integrator
+from .implicit import DENSE
 from .parts import energy_parts, noise_parts
 from .tau import Cayley
 

@@ -10,7 +10,8 @@ from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..numerics.rootfind import Info, explicit_info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, truncated
+from .base import Claims, Cost, OrbitMethod
+from .implicit import ImplicitSolve, truncated
 from .tableau import Tableau, named
 from .tau import Exp, Tau, checked
 

@@ -11,7 +11,8 @@ from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached
+from .base import Claims, Cost, OrbitMethod
+from .implicit import ImplicitSolve, Reached
 from .levy import area_term
 from .tmk import trapezoidal
 

@@ -12,7 +12,8 @@ from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..numerics.rootfind import Info
 from ..systems import System
-from .base import Claims, Cost, ImplicitSolve, OrbitMethod, Reached, truncated
+from .base import Claims, Cost, OrbitMethod
+from .implicit import ImplicitSolve, Reached, explicit_coordinates, truncated
 from .products import Rule, check_solver, rule_for
 from .tau import Exp, Tau, checked
 
@@ -101,7 +102,7 @@ def trapezoidal(
         value, jacobian = at_zero(system, mu, dt, S)
         return value if extra is None else value - algebra.coordinates(extra), jacobian
 
-    return solve(system, _equation(system, mu, dt, S, extra, tau), start)
+    return solve(system, _equation(system, mu, dt, S, extra, tau), start, explicit=explicit_coordinates(system))
 
 
 def _equation(

@@ -5,8 +5,9 @@ What an operation of JAX's is made of stands in `operations`; the loop around a 
 **Arithmetic.** A product that is used once, by a sum in the same basic block, is written together with it as one fused
 multiply-add, x y ± z rounded once; of two such products the first. That is decided here, from the program alone, and
 nothing is left to the compiler: every processor with FMA gives the same bits, for any width. This is arithmetic 2;
-in arithmetic 1, that of version 0.1, the compiler contracted what it liked. Arithmetic 3 (`native.ARITHMETIC`) is
-the same with functions of its own (`mathematics`) in place of the C library's.
+in arithmetic 1, that of version 0.1, the compiler contracted what it liked. Arithmetic 3 has functions of its own
+(`mathematics`) in place of the C library's; in arithmetic 4 (`native.ARITHMETIC`) factors that are the same everywhere
+are multiplied beforehand, and a step solves only for what must be solved for.
 """
 
 import struct

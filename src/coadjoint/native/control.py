@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..numerics.jaxprs import CALLS, called, closed, scan_of
+from ..numerics.moves import objects, row
 from .code import Value
-from .jaxprs import CALLS, called, closed, scan_of
-from .kinds import LaneArray, known, number, objects, row, split
+from .kinds import LaneArray, known, number, split
 
 _LONGEST_UNROLLED = 32  # passes through a loop
 

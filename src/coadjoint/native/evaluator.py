@@ -3,7 +3,8 @@
 XLA's CPU compiler is made for large arrays: a loop whose body works on vectors of length six spends its time between
 operations, not in them. Here a traced program is evaluated anew with each array replaced by an array of lanes (see
 `kinds`). What is known is folded: sums with 0, products with 0 and 1. What is uniform is left to JAX, once, before the
-run (so is what is divided by it: a quotient becomes a product). What varies is written as code. What only moves
+run (so is what is divided by it: a quotient becomes a product; of several such factors, their product). What varies
+is written as code. What only moves
 elements costs nothing, loops stay loops, and what remains is the straight-line code that one would write in C.
 
 A condition wrapped in `likely` is taken for true, so that the other branch costs nothing, and kept as a guard: a step
@@ -21,14 +22,14 @@ from jax.extend import core as jex
 from jaxtyping import Array
 
 from ..numerics.functions import eval_equation
-from . import composed, control, indexing, moves, operations, rules
+from ..numerics.moves import MOVES, objects
+from . import composed, control, indexing, operations, rules
 from .code import Code, Value
-from .kinds import LaneArray, all_known, any_varies, known, number, objects, split, varies
+from .kinds import LaneArray, all_known, any_varies, known, number, split, varies
 from .refused import Refused
 
 # Rules for arrays: (evaluator, equation, arrays of lanes …) → arrays of lanes.
 RULES: dict[str, Callable[..., list[LaneArray]]] = {
-    **moves.RULES,
     **indexing.RULES,
     **rules.RULES,
     **control.RULES,
@@ -77,6 +78,10 @@ class Evaluator:
         self.uniforms: list[tuple[Array, Value]] = []  # what the code reads of what is the same everywhere
         self._names: dict[int, Value] = {}
         self._inverses: dict[int, tuple[Array, Array]] = {}
+        self._scaled: dict[
+            str, tuple[Value, Any]
+        ] = {}  # products of something that varies with something that does not
+        self._factors: dict[tuple[int, int], tuple[Any, Any, Any]] = {}  # products of what does not vary
 
     def evaluate(self, closed: jex.ClosedJaxpr, args: Sequence[LaneArray]) -> list[LaneArray]:
         """What comes out of a program."""
@@ -99,7 +104,9 @@ class Evaluator:
             raise Refused("Random keys inside a step have no native rule.")
         if operations.known_to(name):
             return [self.elementwise(eqn, xs)]
-        if name in moves.RULES or name in control.CALLS:
+        if name in MOVES:  # which costs nothing
+            return MOVES[name](eqn.params, *xs)
+        if name in control.CALLS:
             return RULES[name](self, eqn, *xs)
         if not any_varies(*xs) and name not in rules.FOLDED:
             return _by_jax(jaxpr, eqn, xs)
@@ -141,11 +148,41 @@ class Evaluator:
             return simple
         if not any(varies(v) for v in xs):
             return bind(*xs)
+        scaled = self._gathered(*xs) if name == "mul" and dtype == np.float64 else None
+        xs = scaled or xs
         written = operations.write(self.code, name, params, dtype, [self.operand(v) for v in xs])
+        if scaled:
+            self._scaled[written.name] = scaled
         self.left -= operations.size(self.code, name)
         if self.left < 0:
             raise Refused(f"The step takes more than {self.limit} operations.")
         return written
+
+    def _gathered(self, x: Any, y: Any) -> tuple[Value, Any] | None:
+        """A product of something that varies and something that does not; of (a u) w it is a (u w)."""
+        a, u = (x, y) if varies(x) else (y, x)
+        if varies(u):
+            return None
+        if a.name in self._scaled:
+            b, w = self._scaled[a.name]
+            both = self.factor(w, u)
+            return (a, u) if both is None else (b, both)
+        return a, u
+
+    def factor(self, u: Any, w: Any) -> Any:
+        """u w of what does not vary; None if it is known to be out of range.
+
+        If that turns out later, no steps are taken, unless u or w is 0 or ∞.
+        """
+        if known(u) and known(w):
+            both = u * w
+            return None if _extreme(both) else both
+        key = id(u), id(w)
+        if key not in self._factors:
+            both = u * w
+            self._factors[key] = u, w, both  # keeps them, and so their identities
+            self.assumed.append(~_extreme(both) | (u == 0.0) | (w == 0.0) | jnp.isinf(u) | jnp.isinf(w))
+        return self._factors[key][2]
 
     def _simplified(self, name: str, dtype: Any, xs: Sequence[Any]) -> Any:
         """What an operation with some known numbers comes to without being done; None if it must be done."""
@@ -219,9 +256,9 @@ def _is(x: Any, value: int) -> bool:
     return x is not None and known(x) and x.dtype != bool and x == value
 
 
-def _extreme(inverse: Any) -> Any:
-    """Whether 1/y has lost digits, or all of them: x times it would not be x/y."""
-    return (abs(inverse) < jnp.finfo(inverse.dtype).tiny) | (abs(inverse) == np.inf)
+def _extreme(factor: Any) -> Any:
+    """Whether a factor, 1/y or u w, has lost digits, or all of them."""
+    return (abs(factor) < jnp.finfo(factor.dtype).tiny) | (abs(factor) == np.inf)
 
 
 def _same(x: Any, y: Any) -> bool:

@@ -20,7 +20,8 @@ from .code import Code
 from .cpu import compiled
 from .refused import Refused
 
-LONGEST = 4000  # operations of a step up to which its numbers fit a thread's registers
+LONGEST = 4000  # operations of a step up to which its numbers fit a thread's registers, …
+LONGEST_ASKED = 20_000  # … and up to which a kernel is made where it was asked for, slow as it is
 REGISTERS = 128  # of a thread, at most: with more, too few threads run at once
 _KNOWN = (70, 72, 75, 80, 86, 89, 90, 100, 120)  # compute capabilities that LLVM writes for; newer GPUs take older text
 _SCALARS = ("members", "n1", "base", "every", "first")
@@ -80,6 +81,7 @@ class Gpu:
     """Threads of an NVIDIA GPU; `emulated`, of nobody's: the same text with a loop over threads, for this processor."""
 
     emulated: bool = False
+    longest: int = LONGEST
     width: int = field(default=1, init=False)
     stride: str = field(default="%members", init=False)
     lane: str = field(default="%index", init=False)
@@ -123,9 +125,9 @@ class Gpu:
     def check(self, code: Code) -> None:
         """Refuse what is too long for a thread."""
         length = sum(" = " in str(line) or not isinstance(line, str) for line in code.lines)
-        if length > LONGEST:
+        if length > self.longest:
             raise Refused(
-                f"The step takes {length} operations, and beyond {LONGEST} a GPU's thread has too few registers."
+                f"The step takes {length} operations, and beyond {self.longest} a GPU's thread has too few registers."
             )
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from .kinds import LaneArray, known, number, objects
+from ..numerics.moves import objects
+from .kinds import LaneArray, known, number
 from .refused import Refused
 
 MOST_CHOICES = 64

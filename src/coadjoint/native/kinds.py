@@ -7,15 +7,15 @@ An array of the program is a NumPy array of lanes. A lane is one of three things
 - varying: a `Value` of the code that is being written.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from ..numerics.moves import Objects, objects
 from .code import Value
 
-LaneArray = np.ndarray  # dtype object
+LaneArray = Objects
 
 
 def known(x: Any) -> bool:
@@ -48,16 +48,3 @@ def split(array: Any) -> LaneArray:
     if isinstance(array, jax.Array):
         return objects([array[index] for index in np.ndindex(*array.shape)], array.shape)
     return objects(list(np.asarray(array).ravel()), np.shape(array))
-
-
-def objects(entries: Sequence[Any], shape: tuple[int, ...]) -> LaneArray:
-    """An array of lanes from a flat list of them."""
-    out = np.empty(len(entries), object)
-    for i, x in enumerate(entries):
-        out[i] = x
-    return out.reshape(shape)
-
-
-def row(x: LaneArray, i: int) -> LaneArray:
-    """x[i], an array of lanes also if it is only one."""
-    return objects([x[i]], ()) if x.ndim == 1 else x[i]

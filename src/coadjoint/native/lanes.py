@@ -17,10 +17,11 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
+from ..numerics.jaxprs import elements
+from ..numerics.moves import objects
 from .code import Code, Value
 from .evaluator import Evaluator
-from .jaxprs import elements
-from .kinds import LaneArray, number, objects, split
+from .kinds import LaneArray, number, split
 from .loop import Draw, Inputs, Target, written
 from .pairs import as_complex, as_reals, without_complex
 from .refused import Refused

@@ -15,7 +15,7 @@ from jax.extend import core as jex
 from jaxtyping import PyTree
 
 from ..numerics.functions import eval_equation
-from .jaxprs import CALLS, called, closed, scan_of
+from ..numerics.jaxprs import CALLS, called, closed, scan_of
 from .refused import Refused
 
 

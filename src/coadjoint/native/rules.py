@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .jaxprs import closed
-from .kinds import LaneArray, number, objects, row
+from ..numerics.jaxprs import closed
+from ..numerics.moves import objects, row
+from .kinds import LaneArray, number
 from .refused import Refused
 
 _REDUCTIONS = {

@@ -24,7 +24,8 @@ def two_sum(a: Array, b: Array) -> DoubleDouble:
     return DoubleDouble(s, (a - (s - v)) + (b - v))
 
 
-def _fast_two_sum(a: Array, b: Array) -> DoubleDouble:
+def fast_two_sum(a: Array, b: Array) -> DoubleDouble:
+    """a + b exactly for |a| ≥ |b| (Dekker)."""
     s = a + b
     return DoubleDouble(s, b - (s - a))
 
@@ -45,21 +46,21 @@ def two_prod(a: Array, b: Array) -> DoubleDouble:
     bh, bl = _split(b)
     s = two_sum(ah * bh, ah * bl)
     t = two_sum(s.hi, al * bh)
-    return _fast_two_sum(t.hi, t.lo + s.lo + al * bl)
+    return fast_two_sum(t.hi, t.lo + s.lo + al * bl)
 
 
 def add(x: DoubleDouble, y: DoubleDouble) -> DoubleDouble:
     """x + y, with an error below 2^-104 (|x| + |y|)."""
     s = two_sum(x.hi, y.hi)
     t = two_sum(x.lo, y.lo)
-    s = _fast_two_sum(s.hi, s.lo + t.hi)
-    return _fast_two_sum(s.hi, s.lo + t.lo)
+    s = fast_two_sum(s.hi, s.lo + t.hi)
+    return fast_two_sum(s.hi, s.lo + t.lo)
 
 
 def multiply(x: DoubleDouble, y: DoubleDouble) -> DoubleDouble:
     """x·y, with a relative error below 2^-102."""
     p = two_prod(x.hi, y.hi)
-    return _fast_two_sum(p.hi, p.lo + (x.hi * y.lo + x.lo * y.hi))
+    return fast_two_sum(p.hi, p.lo + (x.hi * y.lo + x.lo * y.hi))
 
 
 def _sum_last(x: DoubleDouble) -> DoubleDouble:
@@ -105,4 +106,4 @@ def expm_action(a: DoubleDouble, v: DoubleDouble) -> DoubleDouble:
 def _divide(x: DoubleDouble, d: Array) -> DoubleDouble:
     q = x.hi / d
     p = two_prod(q, jnp.broadcast_to(d, q.shape))
-    return _fast_two_sum(q, ((x.hi - p.hi) - p.lo + x.lo) / d)
+    return fast_two_sum(q, ((x.hi - p.hi) - p.lo + x.lo) / d)

@@ -49,6 +49,10 @@ class _State(NamedTuple):
     last: Vector | None = None  # the last correction, with …
     known: PyTree = None  # … what was found beside the equation before it, at x − last
 
+    def moved(self, step: Vector) -> "_State":
+        """After a first correction."""
+        return self._replace(x=self.x + step, step2=step @ step, iterations=self.iterations + 1)
+
     def error(self) -> Float[Array, ""]:
         """What is left to correct, scaled by x: the last correction times the rate at which corrections fall."""
         fast = self.step2 < _FAST * self.before2
@@ -70,6 +74,7 @@ def _iterate(
     max_steps: int,
     active: Bool[Array, ""],
     fast: bool = False,
+    others: Vector | None = None,
 ) -> _State:
     """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
 
@@ -77,8 +82,10 @@ def _iterate(
     (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
     `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
     the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ.
+    `others`: numbers that count in the size of x.
     """
     limit = start.iterations + max_steps
+    others2 = 0.0 if others is None else others @ others
 
     def going(s: _State) -> Array:
         return active & ~s.done & ~s.lost & (s.iterations < limit)
@@ -86,7 +93,7 @@ def _iterate(
     def body(s: _State) -> _State:
         step, known = correction(s.x)
         x = s.x + step
-        size2, step2, before2 = x @ x, step @ step, s.step2
+        size2, step2, before2 = x @ x + others2, step @ step, s.step2
         small = step2 <= tol**2 * size2
         foreseen = (step2 < _FAST * before2) & (step2 * step2 <= (_MARGIN * tol) ** 2 * size2 * before2)
         stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)
@@ -113,6 +120,13 @@ def _select(flag: Array, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda u, v: jnp.where(flag, u, v), a, b)
 
 
+class Beside(NamedTuple):
+    """What is known of a vector of which x is a part: its other numbers, and an explicit step for x."""
+
+    numbers: Vector
+    step: Vector
+
+
 class Root(NamedTuple):
     """x and how it was found; what the equation gave besides at x − last, where last is at most 1e-10."""
 
@@ -133,6 +147,7 @@ def solve_root(
     fallbacks: bool,
     dense: bool,
     fast: bool,
+    beside: Beside | None = None,
 ) -> Root:
     """The root of f(x, 1) that continues from f(0, 0) = 0, with the derivative of the implicit function theorem.
 
@@ -163,21 +178,20 @@ def solve_root(
     first = _fresh(x0, jnp.zeros((), int))
     if follows:
         first = first._replace(last=x0, known=known)
-    true = jnp.ones((), bool)
+    true, others = jnp.ones((), bool), None if beside is None else beside.numbers
     if method == "chord":
         assert start is not None
         value, jacobian = _without_derivative(eqx.filter_closure_convert(start))()
         inverse = _inverse(jacobian, fast)
-        step = -inverse(value)
-        first = first._replace(x=x0 + step, step2=step @ step, iterations=first.iterations + 1)
-        s = _iterate(lambda x: by(inverse, x), first, tol, max_steps - 1, true, fast)
+        first = first.moved(-inverse(value))
+        s = _iterate(lambda x: by(inverse, x), first, tol, max_steps - 1, true, fast, others)
     elif method == "newton":
         newton = lambda x: by(_inverse(jax.jacfwd(lambda x: full(x)[0])(x), fast), x)
-        s = _iterate(newton, first, tol, max_steps, true, fast)
+        s = _iterate(newton, first, tol, max_steps, true, fast, others)
     else:
-        s = _iterate(lambda x: by(lambda y: y, x), first, tol, max_steps, true, fast)
+        s = _iterate(lambda x: by(lambda y: y, x), first, tol, max_steps, true, fast, others)
     if not fast:
-        s = _otherwise(fixed, x0, s, tol, fallbacks)
+        s = _otherwise(fixed, x0, None if beside is None else beside.step, s, tol, fallbacks)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
@@ -216,13 +230,18 @@ def _implicit_jvp(primals, tangents):
 def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     """x ↦ J⁻¹ x: by LAPACK, or, if `fast`, by a product with the inverse, found by elimination written out.
 
-    The latter does not pivot: J is the identity for a small step, and where it is far from that the iteration does
-    not converge and the step is solved otherwise.
+    Of order 3 that is by cofactors, which wait for one quotient, not for three. There is no pivoting: J is the identity
+    for a small step, and where it is far from that the iteration does not converge and the step is solved otherwise.
     """
     if not fast:
         factor = jax.scipy.linalg.lu_factor(J)
         return lambda x: jax.scipy.linalg.lu_solve(factor, x)
     n = J.shape[0]
+    if n == 3:
+        u, v, w = J
+        columns = [_cross(v, w), _cross(w, u), _cross(u, v)]
+        a = jnp.stack(columns, axis=1) * (1.0 / (u @ columns[0]))
+        return lambda x: a @ x
     one = np.eye(n, dtype=bool)
     a = J
     for k in range(n):
@@ -234,13 +253,18 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     return lambda x: a @ x
 
 
-def _otherwise(f: Callable, x0: Vector, s: _State, tol: float, fallbacks: bool) -> _State:
+def _cross(a: Vector, b: Vector) -> Vector:
+    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+
+
+def _otherwise(f: Callable, x0: Vector, step: Vector | None, s: _State, tol: float, fallbacks: bool) -> _State:
     """What is done where the iteration has failed: homotopy, then the least bad that is left."""
     failed = ~s.done
     if fallbacks:
         far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, failed)
         s = _select(s.done, s._replace(last=None, known=None), far)._replace(last=s.last, known=s.known)
-    return _least_bad(lambda x: f(x, jnp.ones(())), x0, s, failed if s.known is not None else ~s.done)
+    step = None if step is None else jax.lax.stop_gradient(step)
+    return _least_bad(lambda x: f(x, jnp.ones(())), x0, step, s, failed if s.known is not None else ~s.done)
 
 
 def _homotopy(
@@ -294,15 +318,17 @@ def _homotopy(
     return s._replace(x=s.x[:n])
 
 
-def _least_bad(f: Callable[[Vector], tuple[Vector, PyTree]], x0: Vector, s: _State, active: Array) -> _State:
-    """What an unsolved step is left with: its last x, or one explicit step x₀ − f(x₀), whichever solves f = 0 better.
+def _least_bad(
+    f: Callable[[Vector], tuple[Vector, PyTree]], x0: Vector, step: Vector | None, s: _State, active: Array
+) -> _State:
+    """What an unsolved step is left with: its last x, or one explicit step, whichever solves f = 0 better.
 
     An iteration that has lost its way may be anywhere, and the action of a huge σ costs the Casimirs their digits.
     """
 
     def body(state):
         s, _ = state
-        explicit = x0 - f(x0)[0]
+        explicit = x0 - f(x0)[0] if step is None else step
         (last, known), (other, instead) = f(s.x), f(explicit)
         last2, explicit2 = last @ last, other @ other
         keep = s.done | (last2 <= explicit2)

@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
-from ..integrators.base import DENSE, Integrator
+from ..integrators.base import Integrator
 from ..integrators.dissipative import around
+from ..integrators.implicit import DENSE
 from ..numerics import checks
 from ..numerics.caching import Bounded
 from ..numerics.functions import Function, intern

@@ -1,14 +1,27 @@
-"""Rules for what only moves elements: it costs nothing."""
+"""What operations that only move elements do to arrays of any objects."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .kinds import LaneArray, objects, row
+Objects = np.ndarray  # dtype object
 
 
-def _broadcast(params: dict, x: LaneArray, *_: Any) -> list[LaneArray]:
+def objects(entries: Sequence[Any], shape: tuple[int, ...]) -> Objects:
+    """An array of objects from a flat list of them."""
+    out = np.empty(len(entries), object)
+    for i, x in enumerate(entries):
+        out[i] = x
+    return out.reshape(shape)
+
+
+def row(x: Objects, i: int) -> Objects:
+    """x[i], an array also if it is only one object."""
+    return objects([x[i]], ()) if x.ndim == 1 else x[i]
+
+
+def _broadcast(params: dict, x: Objects, *_: Any) -> list[Objects]:
     shape, where = params["shape"], params["broadcast_dimensions"]
     inner = [1] * len(shape)
     for axis, size in zip(where, x.shape, strict=True):
@@ -16,12 +29,12 @@ def _broadcast(params: dict, x: LaneArray, *_: Any) -> list[LaneArray]:
     return [np.broadcast_to(x.reshape(inner), shape)]
 
 
-def _slice(params: dict, x: LaneArray) -> list[LaneArray]:
+def _slice(params: dict, x: Objects) -> list[Objects]:
     strides = params["strides"] or (1,) * x.ndim
     return [x[tuple(map(slice, params["start_indices"], params["limit_indices"], strides))]]
 
 
-def _pad(params: dict, x: LaneArray, value: LaneArray) -> list[LaneArray]:
+def _pad(params: dict, x: Objects, value: Objects) -> list[Objects]:
     """Between the elements, and at the ends, where a negative width cuts off."""
     if x.ndim == 0:
         return [x]
@@ -34,15 +47,15 @@ def _pad(params: dict, x: LaneArray, value: LaneArray) -> list[LaneArray]:
     return [out[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(low, high, shape, strict=True))]]
 
 
-def _split(params: dict, x: LaneArray) -> list[LaneArray]:
+def _split(params: dict, x: Objects) -> list[Objects]:
     return np.split(x, np.cumsum(params["sizes"])[:-1], axis=params["axis"])
 
 
-def _same(params: dict, *xs: LaneArray) -> list[LaneArray]:
+def _same(params: dict, *xs: Objects) -> list[Objects]:
     return list(xs)
 
 
-_MOVES: dict[str, Callable[..., list[LaneArray]]] = {
+MOVES: dict[str, Callable[..., list[Objects]]] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": lambda params, *xs: [np.concatenate(xs, axis=params["dimension"])],
     "expand_dims": lambda params, x: [np.expand_dims(x, params["dimensions"])],
@@ -61,10 +74,3 @@ _MOVES: dict[str, Callable[..., list[LaneArray]]] = {
     "transpose": lambda params, x: [x.transpose(params["permutation"])],
     "unstack": lambda params, x: [row(np.moveaxis(x, params["axis"], 0), i) for i in range(x.shape[params["axis"]])],
 }
-
-
-def _rule(move: Callable) -> Callable:
-    return lambda evaluator, eqn, *xs: move(eqn.params, *xs)
-
-
-RULES = {name: _rule(move) for name, move in _MOVES.items()}

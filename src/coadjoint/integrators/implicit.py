@@ -1,0 +1,175 @@
+"""How the equation of an implicit step is solved."""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..algebras.base import Element, State
+from ..drivers import Increment
+from ..numerics import checks
+from ..numerics.dependence import depends
+from ..numerics.rootfind import Beside, Root, explicit_info, solve_root
+from ..systems import System
+
+DENSE = 64  # largest number of unknowns for which Jacobians are formed
+
+
+class Reached(NamedTuple):
+    """flow(s(σ − δ), μ) − μ, which an equation for σ has given, and its last correction δ."""
+
+    change: State
+    last: Element
+
+
+def explicit_coordinates(system: System) -> np.ndarray:
+    """Which coordinates of ζ(μ) are known not to depend on μ: those along gravity's pull on a heavy top."""
+    algebra = system.algebra
+    if algebra.dim > DENSE:
+        return np.zeros(algebra.dim, bool)
+
+    def coordinates(mu: State) -> Float[Array, " dim"]:
+        return algebra.coordinates(system.zeta(mu, jnp.ones(()), jnp.ones(system.n_noise)))
+
+    return ~depends(coordinates, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
+
+
+class Unknowns:
+    """The coordinates that are solved for, among all of them; the others are given."""
+
+    def __init__(self, wanted: np.ndarray):
+        edges = [0, *(np.flatnonzero(np.diff(wanted)) + 1), len(wanted)]
+        self.runs = [(a, b, bool(wanted[a])) for a, b in pairwise(edges)]
+        self.count, self.all = int(wanted.sum()), bool(wanted.all())
+
+    def of(self, x: Array, axis: int = 0) -> Array:
+        """Those of all coordinates."""
+        if self.all:
+            return x
+        pieces = [jax.lax.slice_in_dim(x, a, b, axis=axis) for a, b, wanted in self.runs if wanted]
+        return pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces, axis)
+
+    def among(self, x: Float[Array, " n"], given: Array) -> Float[Array, " size"]:
+        """All coordinates: these, and of the given ones the others."""
+        if self.all:
+            return x
+        pieces, at = [], 0
+        for a, b, wanted in self.runs:
+            pieces.append(x[at : at + b - a] if wanted else given[a:b])
+            at += (b - a) * wanted
+        return jnp.concatenate(pieces)
+
+
+class ImplicitSolve(eqx.Module):
+    """How the equation of an implicit step is solved.
+
+    `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", "products" (matrices, by
+    products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 64, above that products where
+    the method and the algebra have them, and fixed point else. `tol` is on the last correction, scaled by the unknown.
+    `fallbacks`: Newton, then homotopy in the step, where the solver fails (dimension 64 at most).
+    """
+
+    tol: float = eqx.field(static=True, default=1e-14)
+    solver: str = eqx.field(static=True, default="auto")
+    max_steps: int = eqx.field(static=True, default=30)
+    fallbacks: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        checks.positive("tol", self.tol)
+        checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point", "products"))
+        checks.count("max_steps", self.max_steps)
+
+    def fast(self) -> "FastSolve":
+        """The same, which does nothing but report where it fails."""
+        return FastSolve(self)
+
+    def __call__(
+        self,
+        system: System,
+        f: Any,
+        start: Any,
+        stages: int | None = None,
+        explicit: np.ndarray | None = None,
+        fast: bool = False,
+    ) -> Any:
+        """(x, info), or (x, info, reached): the root x of f(x, 1) continued from x = 0 at λ = 0.
+
+        x is an element or a state of the algebra. f gives the residual, or with it flow(sx, μ) − μ, and then it is
+        known what x leads to. `start()` gives the coordinates of f(0, 1) and of its Jacobian there. With `stages`, x is
+        a stack of so many. `explicit`: the coordinates of x that need no solving, f_i(x, λ) = x_i + λ f_i(0, 1). If
+        `fast`, x is of no use where it has not converged.
+        """
+        algebra = system.algebra
+        size = algebra.dim * (stages or 1)
+        unknowns = Unknowns(np.ones(size, bool) if explicit is None else ~explicit)
+
+        def element(c: Float[Array, " size"]) -> Array:
+            return algebra.element(c) if stages is None else jax.vmap(algebra.element)(c.reshape(stages, -1))
+
+        def equation(c: Float[Array, " size"], lam: Float[Array, ""]) -> tuple[Float[Array, " size"], State | None]:
+            out = f(element(c), lam)
+            residual, change = out if isinstance(out, tuple) else (out, None)
+            flat = algebra.coordinates if stages is None else lambda x: jax.vmap(algebra.coordinates)(x).reshape(-1)
+            return flat(residual), change
+
+        zero = jnp.zeros(size)
+        given = zero if unknowns.all else -equation(zero, jnp.ones(()))[0]
+        if unknowns.count == 0:
+            return element(given), explicit_info(given)
+        root = self._solved(unknowns, equation, start, given, fast)
+        x = element(unknowns.among(root.x, given))
+        if root.last is None:
+            return x, root.info
+        return x, root.info, Reached(root.known, element(unknowns.among(root.last, zero)))
+
+    def _solved(self, unknowns: Unknowns, equation: Any, start: Any, given: Float[Array, " size"], fast: bool) -> Root:
+        """The root of the equation for the unknowns alone."""
+        nothing = jnp.zeros(unknowns.count)
+        beside = unknowns.among(nothing, given)
+
+        def reduced(x: Float[Array, " n"], lam: Float[Array, ""]) -> tuple[Float[Array, " n"], State | None]:
+            residual, change = equation(unknowns.among(x, lam * given), lam)
+            return unknowns.of(residual), change
+
+        def reduced_start() -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+            value, jacobian = start()
+            if unknowns.all:
+                return value, jacobian
+            rows = unknowns.of(jacobian)
+            return unknowns.of(value) + rows @ beside, unknowns.of(rows, axis=1)
+
+        dense = unknowns.count <= DENSE
+        method = ("chord" if dense else "fixed_point") if self.solver in ("auto", "products") else self.solver
+        return solve_root(
+            reduced,
+            nothing,
+            method=method,
+            start=reduced_start,
+            tol=self.tol,
+            max_steps=self.max_steps,
+            fallbacks=self.fallbacks and dense,
+            dense=dense,
+            fast=fast,
+            beside=None if unknowns.all else Beside(beside, unknowns.of(given)),
+        )
+
+
+class FastSolve(eqx.Module):
+    """How an implicit step is solved when another program takes the steps for which that fails."""
+
+    careful: ImplicitSolve
+
+    def __call__(
+        self, system: System, f: Any, start: Any, stages: int | None = None, explicit: np.ndarray | None = None
+    ) -> Any:
+        """As `ImplicitSolve`, with neither fallbacks nor a remedy where there is no root."""
+        return self.careful(system, f, start, stages, explicit, fast=True)
+
+
+def truncated(system: System, dS: Increment) -> Float[Array, " M"]:
+    """ΔS for an implicit equation: with nonlinear noise, cut at the bound of the path (Milstein–Tretyakov)."""
+    return dS.S if system.additive else jnp.clip(dS.S, -dS.bound, dS.bound)

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from ..integrators.base import DENSE, OrbitMethod
+from ..integrators.base import OrbitMethod
+from ..integrators.implicit import DENSE
 from .plan import Plan
 
 

@@ -231,7 +231,7 @@ class Evaluator:
         if id(y) not in self._inverses:
             inverse = 1.0 / y
             self._inverses[id(y)] = (y, inverse)
-            self.assumed.append(~_extreme(inverse) | (y == 0.0) | jnp.isinf(y))
+            self.assumed.append(~_extreme(inverse) | _zero(y) | jnp.isinf(y))
         return self._inverses[id(y)][1]
 
     def attempt(self, closed: jex.ClosedJaxpr, args: Sequence[LaneArray], before: Attempt | None = None) -> Attempt:
@@ -259,6 +259,12 @@ def _is(x: Any, value: int) -> bool:
 def _extreme(factor: Any) -> Any:
     """Whether a factor, 1/y or u w, has lost digits, or all of them."""
     return (abs(factor) < jnp.finfo(factor.dtype).tiny) | (abs(factor) == np.inf)
+
+
+def _zero(y: Array) -> Array:
+    """Whether y is ±0, by its bits: for XLA the smallest numbers equal 0."""
+    bits = jax.lax.bitcast_convert_type(y, jnp.uint64 if y.dtype == jnp.float64 else jnp.uint32)
+    return bits << 1 == 0
 
 
 def _same(x: Any, y: Any) -> bool:

@@ -103,7 +103,7 @@ def trace_casimirs(
     if len(names) != out.shape[0]:
         raise ValueError(f"casimir_names has {len(names)} names, but casimirs(mu) returns {out.shape[0]} values.")
     mu = jnp.asarray(np.random.default_rng(0).standard_normal(algebra.dim))
-    gradients = np.asarray(jax.jacrev(function)(mu))
+    gradients = np.asarray(jax.jit(jax.jacrev(function))(mu))
     rates = np.max(np.abs(gradients @ np.asarray(algebra.poisson(mu))), axis=1)
     scale = np.max(np.abs(gradients), axis=1) * (1 + np.abs(structure_constants(algebra)).max())
     bad = np.flatnonzero(~(rates <= 1e-8 * scale))

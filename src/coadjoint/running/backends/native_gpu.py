@@ -92,8 +92,10 @@ class GpuProgram:
         return self.machine.devices[tile.numbers.start // self.together % len(self.machine.devices)]
 
     def slots(self, tile: Tile) -> int:
-        """As many as fit."""
-        return max(1, _SLOTS // (self.kernel.native.loop.saved * tile.count))
+        """As many as fit, or as the run needs, up to a power of 2: runs of about one length are one program."""
+        needed = max(1, self.plan.steps // self.plan.save_every)
+        fitting = max(1, _SLOTS // (self.kernel.native.loop.saved * tile.count))
+        return min(fitting, 1 << (needed - 1).bit_length())
 
     def start(self, tile: Tile) -> tuple[Point, PyTree]:
         """The points before the first step, tile by tile as on a CPU, and what is saved of them."""

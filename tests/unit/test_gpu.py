@@ -12,6 +12,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.native.gpu import REGISTERS, Gpu
+from coadjoint.numerics.caching import Bounded
 from coadjoint.running import plan as planning
 from coadjoint.running.backends import launching, native_gpu
 from coadjoint.running.backends.kernels import kernel_for
@@ -177,10 +178,19 @@ def test_a_trajectory_is_not_for_a_gpu(emulated):
 
 
 def test_a_step_too_long_for_a_thread_is_refused(emulated, monkeypatch):
-    monkeypatch.setattr("coadjoint.running.backends.native_gpu.LONGEST_ASKED", 60)
+    """Asked for by name, a longer one is taken, slow as it is."""
     system = cj.System(cj.SO3(), lambda m: jnp.sum(m**6) + m[0], [cj.salt([0.1, 0.2, 0.3])])
+    run = {"integrator": cj.HeunMK(), **RUN}
+    monkeypatch.setattr("coadjoint.running.backends.native_gpu.FEWEST", 1)
+    monkeypatch.setattr("coadjoint.running.backends.native_gpu._START", 0.0)
+    assert cj.ensemble(system, np.ones(3), **run).stats.backend == "native-gpu"
+    monkeypatch.setattr("coadjoint.running.backends.native_gpu.LONGEST", 60)
+    assert cj.ensemble(system, np.ones(3), **run).stats.backend == "native"
+    assert cj.ensemble(system, np.ones(3), backend="native-gpu", **run).stats.backend == "native-gpu"
+    monkeypatch.setattr("coadjoint.native.gpu.LONGEST_ASKED", 60)
+    monkeypatch.setattr("coadjoint.running.backends.kernels._kernels", Bounded())
     with pytest.raises(ValueError, match="beyond 60 a GPU's thread has too few registers"):
-        cj.ensemble(system, np.ones(3), backend="native-gpu", integrator=cj.HeunMK(), **RUN)
+        cj.ensemble(system, np.ones(3), backend="native-gpu", **run)
 
 
 def test_what_does_not_work_is_tried_and_left(monkeypatch):

@@ -81,7 +81,6 @@ class Gpu:
     """Threads of an NVIDIA GPU; `emulated`, of nobody's: the same text with a loop over threads, for this processor."""
 
     emulated: bool = False
-    longest: int = LONGEST
     width: int = field(default=1, init=False)
     stride: str = field(default="%members", init=False)
     lane: str = field(default="%index", init=False)
@@ -125,10 +124,13 @@ class Gpu:
     def check(self, code: Code) -> None:
         """Refuse what is too long for a thread."""
         length = sum(" = " in str(line) or not isinstance(line, str) for line in code.lines)
-        if length > self.longest:
-            raise Refused(
-                f"The step takes {length} operations, and beyond {self.longest} a GPU's thread has too few registers."
-            )
+        if length > LONGEST_ASKED:
+            raise Refused(too_long(length, LONGEST_ASKED))
+
+
+def too_long(length: int, most: int) -> str:
+    """Why a step is refused."""
+    return f"The step takes {length} operations, and beyond {most} a GPU's thread has too few registers."
 
 
 class DeviceLoop:
@@ -140,6 +142,7 @@ class DeviceLoop:
 
     def __init__(self, text: str, emulated: bool, words: int, columns: int, saved: int, own: int):
         self.text, self.words, self.columns, self.saved, self.own = text, words, columns, saved, own
+        self.length = text.count(" = ")
         self._engine, address = compiled(text) if emulated else (None, 0)
         pointers = [ctypes.c_void_p] * len(_ARGUMENTS)
         self._function = ctypes.CFUNCTYPE(None, ctypes.c_int32, *pointers)(address) if emulated else None

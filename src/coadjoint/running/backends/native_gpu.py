@@ -7,7 +7,6 @@ and stepped by the host's own programs.
 """
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from jaxtyping import Array, PyTree
 
 from ...drivers import BLOCK
 from ...native.cpu import Cpu
-from ...native.gpu import LONGEST_ASKED, DeviceLoop
+from ...native.gpu import LONGEST, DeviceLoop, too_long
 from ...numerics.caching import Bounded
 from ..placing import cores
 from ..plan import Plan, Tile
@@ -51,15 +50,17 @@ def prepare(plan: Plan) -> "GpuProgram | Refusal":
     work = plan.members * plan.steps * _STEP / cores()
     if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
         return Refusal("the run is too small for a GPU.", expected=True)
-    target = machine.target if plan.backend == "auto" else replace(machine.target, longest=LONGEST_ASKED)
-    kernel = kernel_for(plan, target, drawn=True)
+    kernel = kernel_for(plan, machine.target, drawn=True)
     if isinstance(kernel, Refusal):  # the driver has no numbers that code can draw, or something else is wrong
-        given = kernel_for(plan, target)
+        given = kernel_for(plan, machine.target)
         if isinstance(given, Refusal):
             return Refusal(f"On a GPU: {given.reason}")
         if given.native.columns and plan.backend == "auto":
             return Refusal("On a GPU: a kernel cannot draw this path, and from memory it would take longer than here.")
         kernel = given
+    length = kernel.native.loop.length
+    if plan.backend == "auto" and length > LONGEST:
+        return Refusal(f"On a GPU: {too_long(length, LONGEST)}")
     return GpuProgram(plan, kernel, machine)
 
 

@@ -35,6 +35,7 @@ class Key(NamedTuple):
     b: UInt32[Array, "..."]
 
 
+@jax.jit  # traced once, whatever draws from it
 def threefry(key: Key, hi: UInt32[Array, "..."], lo: UInt32[Array, "..."]) -> Key:
     """Threefry-2x32, 20 rounds: the block (hi, lo) enciphered under the key."""
     words = (key.a, key.b, key.a ^ key.b ^ jnp.uint32(0x1BD11BDA))

@@ -1,5 +1,6 @@
 """Numbers as words of eight bytes, as native code reads them."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,12 @@ def as_words(x: Any) -> np.ndarray:
     if a.dtype.kind == "c":  # a word for each part
         a = np.ascontiguousarray(a)[..., None].view(np.float64)
     a = np.ascontiguousarray(a if a.dtype.itemsize == 8 else a.astype(np.int64))
-    return a.reshape(len(a), int(np.prod(a.shape[1:]))).view(np.int64)
+    return a.reshape(len(a), math.prod(a.shape[1:])).view(np.int64)
 
 
 def words_in(shape: Any, dtype: Any) -> int:
     """Words that an array takes."""
-    return int(np.prod(shape)) * (2 if np.dtype(dtype).kind == "c" else 1)
+    return math.prod(shape) * (2 if np.dtype(dtype).kind == "c" else 1)
 
 
 def packed(leaves: list, width: int) -> np.ndarray:

@@ -11,6 +11,7 @@ Writes benchmarks/results/cluster.json. A quarter of an hour on two cores.
 """
 
 import argparse
+import datetime
 import json
 import os
 import time
@@ -18,12 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client, LocalCluster
-from run import RESULTS, machine
 
 import coadjoint as cj
 
 TILE, DT = 1024, 0.01
-TARGET = RESULTS / "cluster.json"
+TARGET = Path(__file__).parent / "results" / "cluster.json"
+
+
+def machine() -> dict[str, Any]:
+    """What this was measured on, and how busy that was."""
+    processor = next(x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name"))
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor.partition(":")[2].strip(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 1),
+        "coadjoint": cj.__version__,
+    }
 
 
 def ensemble(tiles: int, steps: int, **on: Any) -> float:

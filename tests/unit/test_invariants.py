@@ -1,6 +1,7 @@
 """Casimirs beyond quadratic ones, how many of them are known, and the error of the orbit itself."""
 
 import itertools
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.algebras.casimirs import knows_all_casimirs
+from coadjoint.command import progress, summary
 
 
 def constants(basis):
@@ -95,6 +97,33 @@ def test_unknown_casimirs_are_reported_by_the_orbit():
     other = mu[::-1] * np.where(np.arange(21) % 2, 1.0, -1.0)
     assert abs(algebra.casimirs(other)[0] - algebra.casimirs(mu)[0]) < 1e-12
     assert algebra.orbit_error(jnp.asarray(other), jnp.asarray(mu)) > 1e-3
+
+
+def test_the_orbit_is_in_stores_in_info_and_in_progress(tmp_path, capfd):
+    """Where Casimirs are not known, what is stored, `coadjoint info` and the run's last line show the orbit instead."""
+    algebra, mu = cj.StructureConstants(so(7)), np.linspace(-1.0, 1.0, 21)
+    system = cj.System(algebra, lambda m: 0.5 * m @ (m / jnp.arange(1.0, 22.0)), [cj.salt(np.eye(21)[:1])])
+    run = {"members": 3, "dt": 0.1, "key": 0, "integrator": cj.HeunMK(), "out": tmp_path / "run.zarr"}
+    cj.ensemble(system, mu, t1=0.2, progress=True, **run)
+    assert "Casimirs " in capfd.readouterr().err
+    stored = cj.ensemble(system, mu, t1=0.4, resume=True, **run)
+    data, ens = stored.open(), stored.load()
+    assert data["orbit_error"].dims == ("member", "time")
+    np.testing.assert_allclose(data["orbit_error"], ens.orbit_error(), atol=1e-15)
+    assert data["orbit_error"].max() < 1e-14 and "orbit_error" in ens.to_xarray()
+    said = summary.summary(tmp_path / "run.zarr")
+    assert said["orbit_error"] == float(data["orbit_error"].max())
+    assert "not all are known: orbit within" in summary.words(said)
+    # It is the orbit that is seen: a state of the same length elsewhere.
+    plan = types.SimpleNamespace(system=system)
+    other = mu[::-1] * np.where(np.arange(21) % 2, 1.0, -1.0)
+    assert progress.casimir_error(plan, other[None], mu[None]) > 1e-3
+    assert summary.summary(_of_a_body(tmp_path / "body.zarr"))["orbit_error"] is None
+
+
+def _of_a_body(path):
+    cj.solve(*cj.models.rigid_body(alpha=None), t1=0.2, dt=0.1, out=path)
+    return path
 
 
 # ---------------------------------------------------------------------------------------------- matrices

@@ -197,6 +197,20 @@ def test_diagnostics_of_two_matrices_are_those_of_two_and_not_of_a_thousand(monk
     assert taken == [4]
 
 
+def test_diagnostics_are_compiled_once_and_leave_threads_of_blas_alone(monkeypatch, compilations):
+    """Eigenvalues of two matrices of 129 rows took seconds where others compute, for threads that waited in a loop."""
+    made, W0 = system(9, 1.0, noise=False), skew(9, 2.0)
+    run = lambda: cj.solve(made, W0, t1=0.04, dt=0.02)
+    diagnostics = lambda sol: (sol.casimirs(), sol.casimir_errors(), sol.orbit_error(), sol.energy(), repr(sol))
+    diagnostics(run())
+    libraries, inside, real = blas._libraries("scipy" in sys.modules), [], results.mapped
+    watched = lambda *args: inside.extend(library.get() for library in libraries) or real(*args)
+    monkeypatch.setattr(results, "mapped", watched)
+    with compilations() as count:
+        diagnostics(run())
+    assert count.n == 0 and set(inside) <= {1} and bool(inside) == bool(libraries)
+
+
 def test_members_of_an_ensemble_of_matrices_are_no_padding():
     made, W0 = system(9, 1.0), skew(9, 2.0)
     options = {"t1": 0.04, "dt": 0.02, "key": 0}

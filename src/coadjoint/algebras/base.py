@@ -143,6 +143,13 @@ class LieAlgebra(eqx.Module):
         return independent_casimirs(self)
 
     @property
+    def watches_orbit(self) -> bool:
+        """Whether `orbit_error` sees more than the known Casimirs do, and there is more to see."""
+        if not self.casimirs_are_found or self.known_casimirs >= self.index:
+            return False
+        return len(polynomial_casimirs(self)[1]) > 0
+
+    @property
     def casimir_words(self) -> str:
         """How many Casimirs are known, in words."""
         return f"{self.known_casimirs} of {self.index} Casimir{'s' if self.index != 1 else ''} known"
@@ -160,7 +167,7 @@ class LieAlgebra(eqx.Module):
         """
         scales = self.casimir_scales(start)
         errors = jnp.abs(self.casimirs(mu) - self.casimirs(start)) / jnp.where(scales > 0, scales, 1.0)
-        if self.casimirs_are_found and self.known_casimirs < self.index:
+        if self.watches_orbit:
             errors = jnp.concatenate([errors, adjoint_errors(self, mu, start)])
         return jnp.max(errors, initial=0.0)
 

@@ -142,6 +142,11 @@ class Product(LieAlgebra):
         """The sum of those of the factors."""
         return sum(kind.known_casimirs * count for kind, count in zip(self.kinds, self.counts, strict=True))
 
+    @property
+    def watches_orbit(self) -> bool:
+        """Whether one of the factors does."""
+        return any(kind.watches_orbit for kind in self.kinds)
+
     def orbit_error(self, mu: Vector, start: Vector) -> Float[Array, ""]:
         """The largest of the factors."""
         return jnp.max(flatten(self._each(lambda f, m, s: f.orbit_error(m, s), mu, start)))

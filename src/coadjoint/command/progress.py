@@ -15,6 +15,7 @@ from jaxtyping import Array
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ..algebras.base import LieAlgebra
 from ..numerics.functions import Constant
 from ..running.exclusive import uses_lapack, xla_alone
 from ..running.hosts import several
@@ -183,19 +184,24 @@ def health_of(plan: Plan, points: Point, mu0: Array) -> Health:
 
 
 def casimir_error(plan: Plan, mu: Array, mu0: Array) -> float | None:
-    """The largest |C(μ) − C(μ₀)| over Casimirs and members, scaled; None if no Casimir is known."""
+    """The largest |C(μ) − C(μ₀)| over Casimirs and members, scaled; None if no Casimir is known.
+
+    Where some are not known, the distance from the orbit.
+    """
     algebra = plan.system.algebra
-    if not algebra.casimir_names:
+    if not algebra.casimir_names and not algebra.watches_orbit:
         return None
     rows = [jnp.asarray(x).reshape(-1, *algebra.shape) for x in (mu, mu0)]
-    with xla_alone(uses_lapack(algebra.casimirs, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))):
+    with xla_alone(uses_lapack(lambda mu: _error(algebra, mu, mu), jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))):
         return float(np.max(np.asarray(_errors(Constant(algebra), *rows))))
 
 
 @eqx.filter_jit
 def _errors(algebra: Constant, mu: Array, mu0: Array) -> Array:
-    def one(a: Array, b: Array) -> Array:
-        known = algebra.value
-        return scaled_errors(known.casimirs(a), known.casimirs(b), known.casimir_scales(b))
+    return jax.vmap(lambda a, b: _error(algebra.value, a, b))(mu, mu0)
 
-    return jax.vmap(one)(mu, mu0)
+
+def _error(algebra: LieAlgebra, mu: Array, start: Array) -> Array:
+    if algebra.watches_orbit:
+        return algebra.orbit_error(mu, start)
+    return scaled_errors(algebra.casimirs(mu), algebra.casimirs(start), algebra.casimir_scales(start))

@@ -44,6 +44,7 @@ def summary(path: Path) -> dict[str, Any]:
         "finished": done == total,
         "being_written_by": store_lock(path).owner(),
         "casimir_errors": casimir_errors(found),
+        "orbit_error": orbit_error(found),
         "iterations_per_step": float(stats["iterations"][begun].sum() / steps) if steps else 0.0,
         "worst_residual": float(np.max(stats["residual"][begun], initial=0.0)),
         "unsolved": int(stats["unsolved"][begun].sum()),
@@ -101,6 +102,17 @@ def casimir_errors(found: Contents) -> dict[str, float]:
     return dict(zip((str(n) for n in arrays["casimir"][...]), worst.tolist(), strict=True))
 
 
+def orbit_error(found: Contents) -> float | None:
+    """The largest distance from the orbit of the start over all that is stored; None where Casimirs tell it all."""
+    if "orbit_error" not in found.header["variables"]:
+        return None
+    values, rows = found.arrays()["orbit_error"], found.header["rows"]
+    axis = found.header["variables"]["orbit_error"]["dimensions"].index(found.header["time"])
+    before = (slice(None),) * axis
+    pieces = (slice(first, min(first + rows, found.saved)) for first in range(0, found.saved, rows))
+    return float(max((np.fmax.reduce(np.asarray(values[(*before, x)]), axis=None) for x in pieces), default=0.0))
+
+
 def verify(path: Path) -> int:
     """Read every chunk that must be there, checking its checksum; how many there are."""
     found = contents(path)
@@ -140,7 +152,8 @@ def words(s: dict[str, Any]) -> str:
     kept = list(s["casimir_errors"].items())
     more = f", and {len(kept) - 6} more" if len(kept) > 6 else ""
     none = "not kept: members are reduced to statistics" if s["reduced"] else "none known"
-    lines.append(f"  casimirs  {', '.join(f'{n} within {e:.1e}' for n, e in kept[:6]) or none}{more}")
+    orbit = "" if s["orbit_error"] is None else f"; not all are known: orbit within {s['orbit_error']:.1e}"
+    lines.append(f"  casimirs  {', '.join(f'{n} within {e:.1e}' for n, e in kept[:6]) or none}{more}{orbit}")
     lines.append(
         f"  solver    {s['iterations_per_step']:.1f} iterations a step, worst residual {s['worst_residual']:.1e}, "
         f"{s['unsolved']} not solved"

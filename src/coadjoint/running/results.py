@@ -15,6 +15,7 @@ from ..numerics.functions import Constant
 from ..numerics.quaternions import quaternions
 from ..numerics.text import as_html
 from ..systems import System
+from .exclusive import LARGE, xla_alone
 from .members import energy_of_members
 from .naming import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 from .plan import Plan
@@ -143,7 +144,7 @@ class Saved(eqx.Module):
         x, inner = self.mu, len(self.system.algebra.shape)
         xp: Any = jnp if checks.is_traced(x) else np
         pairs = xp.stack([x, xp.broadcast_to(x[..., :1, *self._slices], x.shape)], axis=-inner - 1)
-        return map_rows(Constant(_OrbitError(self.system.algebra)), pairs, inner + 1)
+        return map_rows(Constant(OrbitError(self.system.algebra)), pairs, inner + 1)
 
     def energy(self) -> Any:
         """The Hamiltonian at the saved times."""
@@ -194,6 +195,8 @@ class Saved(eqx.Module):
             if algebra.casimir_names:
                 coords["casimir"] = list(algebra.casimir_names)
                 data["casimirs"] = ((*lead, "casimir"), np.asarray(self.casimirs()), {"long_name": "Casimirs"})
+            if algebra.watches_orbit:
+                data["orbit_error"] = (lead, np.asarray(self.orbit_error()), {"long_name": "distance from the orbit"})
         for name, dims, leaf in group_variables(self.g, len(lead)):
             data[name] = ((*lead, *dims), np.asarray(leaf), {"long_name": "group element"})
         attrs = {
@@ -253,7 +256,7 @@ class Saved(eqx.Module):
         return as_html(self)
 
 
-class _OrbitError(eqx.Module):
+class OrbitError(eqx.Module):
     """`orbit_error` of pairs of states."""
 
     algebra: LieAlgebra
@@ -344,7 +347,8 @@ def map_rows(fn: Any, x: Any, inner: int) -> Any:
     if rows[:1].size >= _LARGE:  # two matrices must not wait for a thousand
         size = min(size, _FEW, 1 << max(count - 1, 0).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
-    parts = [np.asarray(mapped(fn, jnp.asarray(padded[i : i + size]))) for i in range(0, len(padded), size)]
+    with xla_alone(small=max(x.shape[-1:], default=1) < LARGE):  # eigenvalues of matrices, perhaps
+        parts = [np.asarray(mapped(fn, jnp.asarray(padded[i : i + size]))) for i in range(0, len(padded), size)]
     out = np.concatenate(parts)[:count]
     return out.reshape(*lead, *out.shape[1:])
 

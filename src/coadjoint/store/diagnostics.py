@@ -1,4 +1,4 @@
-"""What is computed beside a run: the energy and the Casimirs of the states that are saved."""
+"""What is computed beside a run: the energy and the Casimirs of the states that are saved, or how they keep the orbit."""
 
 import math
 from functools import partial
@@ -11,8 +11,10 @@ import numpy as np
 from ..numerics.functions import Constant
 from ..running.exclusive import LARGE, uses_lapack, xla_alone
 from ..running.plan import Plan
-from ..running.results import mapped
+from ..running.results import OrbitError, mapped
+from .layout import Layout
 
+DIAGNOSTICS = ("energy", "casimirs", "orbit_error")  # variables that are made here
 _BATCH = 2**19  # b states with d numbers are taken together as long as b d² is below
 
 
@@ -23,12 +25,17 @@ class Diagnostics:
     how a run was cut. Batches may be computed while the run goes on, but for those that call LAPACK.
     """
 
-    def __init__(self, plan: Plan, tile: int, rows: int):
+    def __init__(self, plan: Plan, tile: int, layout: Layout):
         self.plan = plan
         self.shape = plan.system.algebra.shape
         fitting = max(1, _BATCH // (plan.tile * math.prod(self.shape) ** 2))
-        self.height = min(rows, 1 << (fitting.bit_length() - 1))  # saved times in a batch, which has a tile of members
+        self.height = min(
+            layout.rows, 1 << (fitting.bit_length() - 1)
+        )  # saved times in a batch, which has a tile of members
         self.member = np.minimum(tile * plan.tile + np.arange(plan.tile), (plan.members or 1) - 1).repeat(self.height)
+        self.start: np.ndarray | None = None  # of each place, where the distance from its orbit is stored
+        if "orbit_error" in layout.variables:
+            self.start = np.asarray(plan.open_tile(range(tile, tile + 1)).mu0).repeat(self.height, axis=0)
         self.alone = _uses_lapack(plan)
 
     def of(self, at: int, states: np.ndarray) -> dict[str, np.ndarray]:
@@ -56,6 +63,8 @@ class Diagnostics:
             values: dict[str, Any] = {"energy": self.plan.energy(states, self.member)}
             if algebra.casimir_names:
                 values["casimirs"] = mapped(Constant(algebra.casimirs), states)
+            if self.start is not None:
+                values["orbit_error"] = mapped(Constant(OrbitError(algebra)), jnp.stack([states, self.start], axis=1))
             return {name: np.asarray(x) for name, x in values.items()}
 
     def scales(self, states: np.ndarray) -> dict[str, np.ndarray]:
@@ -73,4 +82,6 @@ def _uses_lapack(plan: Plan) -> bool:
     algebra = plan.system.algebra
     state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
     known = [algebra.casimirs, algebra.casimir_scales] if algebra.casimir_names else []
+    if algebra.watches_orbit:
+        known.append(lambda mu: algebra.orbit_error(mu, mu))
     return any(uses_lapack(partial(fn), state) for fn in (plan.system.energy, *known))

@@ -113,7 +113,7 @@ class Layout:
     def of(plans: Sequence[Plan], axes: tuple[Axis, ...] = (), header: dict[str, Any] | None = None) -> "Layout":
         """The layout for these runs, which differ in what the axes say (in the order of their combinations).
 
-        `header`: of the store, if there is one: small accumulators stay where they are.
+        `header`: of the store, if there is one: small accumulators stay where they are, and what it lacks is left out.
         """
         plan = plans[0]
         clocks = {(p.t0, p.dt * p.save_every, p.n_saved) for p in plans}
@@ -126,6 +126,7 @@ class Layout:
             own = sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
             kept = plan.reduce is not None and own * max(p.n_saved for p in plans) <= _KEPT_BYTES
         else:
+            inner = {name: x for name, x in inner.items() if name != "orbit_error" or name in header["variables"]}
             kept = plan.reduce is not None and not inner.keys() <= header["variables"].keys()
         inner = {} if kept else inner
         bare = Layout(axes, plan.members, plan.tile, plan.tiles, max(p.n_saved for p in plans), rows, time, {})
@@ -252,6 +253,8 @@ def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:
     for name, dims, leaf in group_variables(record.g):
         yield name, like(leaf, dims, "group element")
     yield "energy", _Inner((), (), np.dtype(float), "Hamiltonian")
+    if algebra.watches_orbit:
+        yield "orbit_error", _Inner((), (), np.dtype(float), "distance from the orbit of the start, scaled")
     if algebra.casimir_names:
         yield "casimirs", _Inner(("casimir",), (len(algebra.casimir_names),), np.dtype(float), "Casimirs")
 

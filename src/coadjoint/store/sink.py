@@ -17,7 +17,7 @@ from ..running.plan import Plan
 from ..running.points import Point, Record
 from ..running.results import Outcome, built
 from .conditions import arithmetic
-from .diagnostics import Diagnostics
+from .diagnostics import DIAGNOSTICS, Diagnostics
 from .durable import StoreError, in_parallel, reason, sync
 from .formats import FORMAT
 from .layout import rows_back, rows_of, totals_of
@@ -157,7 +157,7 @@ class StoreOutput:
 
         if plan.reduce is not None:
             return built(plan, outcome, Record(None, None), plan.times(0, saved))
-        stored = [name for name in self.store.layout.of_kind("rows") if name not in ("energy", "casimirs")]
+        stored = [name for name in self.store.layout.of_kind("rows") if name not in DIAGNOSTICS]
         return built(plan, outcome, Record(*rows_back(plan, {n: read(n) for n in stored})), plan.times(0, saved))
 
 
@@ -172,7 +172,7 @@ class StoreSink:
         layout = self.store.layout
         self.number = output.run * layout.tiles + tile
         self.names = layout.of_kind("rows")
-        self.diagnostics = None if self.plan.reduce is not None else Diagnostics(self.plan, tile, layout.rows)
+        self.diagnostics = None if self.plan.reduce is not None else Diagnostics(self.plan, tile, layout)
         self.fresh: list[tuple[dict[str, np.ndarray], np.ndarray | None]] = []  # rows since the last commit, and states
         self.saved = 0  # rows in all commits, the one under way included …
         self.tail: dict[str, np.ndarray] = {}  # … of which these are in a file that is not full

@@ -3,6 +3,7 @@
     python benchmarks/fluids.py                          # ms of processor time a step, one core, or ms on a GPU
     python benchmarks/fluids.py --quflow PATH            # beside quflow, a checkout of which lies at PATH (needs numba)
     python benchmarks/fluids.py --today PATH             # beside another version of this library, whose src is PATH
+    python benchmarks/fluids.py --ensemble               # 20 members at n = 33 beside a loop of solves; kept
     python benchmarks/fluids.py --figure                 # draw benchmarks/results/fluids.png from fluids.json
 
 Torus: |omega| ~ (1 + (k/6)²)^(-1/2), 96 noise fields on 48 modes (1/k), operator norms of dt P and of the noise in a
@@ -167,6 +168,32 @@ def in_one_thread(arguments, source=None):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
 
 
+def ensemble(n=33, members=20, steps=40):
+    """Processor time a member-step of an ensemble, and of a loop of solves, in turns, the least of five; kept."""
+    import jax
+
+    import coadjoint as cj
+
+    system, W = cj.models.sine_euler(n=n)
+    run = {"t1": 0.01 * steps, "dt": 0.01, "save_every": steps, "integrator": cj.IsospectralMidpoint()}
+    work = {
+        "ensemble": lambda: cj.ensemble(system, W, members=members, key=0, **run),
+        "loop of solves": lambda: [cj.solve(system, W, key=k, **run) for k in range(members)],
+    }
+    times = {name: [] for name in work}
+    for turn in range(6):
+        for name, go in work.items():
+            began = time.process_time()
+            go()
+            times[name] += [time.process_time() - began] if turn else []
+    found = {f"{name} [ms a member-step]": round(1e3 * min(t) / members / steps, 3) for name, t in times.items()}
+    ratio = round(min(times["ensemble"]) / min(times["loop of solves"]), 2)
+    kept = json.loads(RESULTS.read_text())
+    kept["ensemble"] = {"n": n, "members": members, "jax": jax.__version__, **found, "ensemble / loop": ratio}
+    RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    print(kept["ensemble"])
+
+
 def figure():
     """Cost against n, log–log: a panel for each machine, a colour for each method, the floor dotted."""
     import matplotlib.pyplot as plt
@@ -203,11 +230,14 @@ def main():
     parser.add_argument("--quflow")
     parser.add_argument("--today")
     parser.add_argument("--figure", action="store_true")
+    parser.add_argument("--ensemble", action="store_true")
     parser.add_argument("--print", action="store_true", help="rows as JSON, in this process")
     given = parser.parse_args()
     sizes = [int(n) for n in given.sizes.split(",")]
     if given.figure:
         return figure()
+    if given.ensemble:
+        return ensemble()
     if given.print:
         rows = quflow(given.quflow, sizes, given.steps) if given.quflow else (
             row for what in given.what.split(",") for row in ours(what, sizes, given.steps)

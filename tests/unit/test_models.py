@@ -1,10 +1,13 @@
 """Models against something independent: exact solutions, other formulations, dense sums."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import coadjoint as cj
+from coadjoint.algebras import product
 
 RK4 = cj.RKMK("rk4")
 
@@ -138,6 +141,71 @@ def test_spin_lattice():
     np.testing.assert_allclose(line.drift(S2), chain.drift(S1), atol=1e-14)
 
 
+def test_su_spins_of_two_levels():
+    """They are ordinary spins of length ½."""
+    shape, options = (3, 4), {"coupling": 0.7, "anisotropy": 0.0, "field": (0.1, -0.2, 0.4)}
+    system, mu0 = cj.models.su_spins(shape, levels=2, key=3, **options)
+    S = half_spins()
+    spins = np.asarray(cj.models.expectations(mu0, S))
+    np.testing.assert_allclose(np.linalg.norm(spins, axis=1), 0.5, rtol=1e-14)
+    usual, S0 = cj.models.spin_lattice(shape, S0=spins.reshape(*shape, 3), **options)
+    np.testing.assert_allclose(system.energy(mu0), usual.energy(S0), rtol=1e-13)
+    run = {"t1": 1.0, "dt": 0.05, "integrator": RK4}
+    got = cj.models.expectations(cj.solve(system, mu0, **run).mu, S)
+    np.testing.assert_allclose(got.reshape(21, -1), cj.solve(usual, S0, **run).mu, atol=1e-6)
+
+
+def half_spins():
+    return np.array([[[0, 0.5], [0.5, 0]], [[0, -0.5j], [0.5j, 0]], [[0.5, 0], [0, -0.5]]])
+
+
+def test_su_spins_are_quantum_spins_in_product_states():
+    """Three spins 1 on a ring against the mean-field equation z' = iHz; the energy by the product state itself."""
+    J, K, d, B = 0.8, -0.3, 0.9, np.array([0.2, -0.1, 0.5])
+    Z = np.random.default_rng(5).standard_normal((3, 3, 2)) @ [1.0, 1j]
+    system, mu0 = cj.models.su_spins(3, coupling=J, biquadratic=K, anisotropy=d, field=B, Z0=Z)
+    r = np.sqrt(0.5)
+    S = np.array([[[0, r, 0], [r, 0, r], [0, r, 0]], [[0, -1j * r, 0], [1j * r, 0, -1j * r], [0, 1j * r, 0]]])
+    S = np.concatenate([S, np.diag([1, 0, -1])[None]])
+    bond = sum(np.kron(s, s) for s in S)
+    two = -J * bond - K * bond @ bond  # on a pair of spins
+    one = 0.5 * d * S[2] @ S[2] - np.einsum("a,aij->ij", B, S)
+    z0 = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+
+    def field(z, i):  # H_i: the pairs' energies with the neighbours' states put in
+        H = one.astype(complex)
+        for j in ((i + 1) % 3, (i - 1) % 3):
+            H = H + np.einsum("iajb,a,b->ij", two.reshape(3, 3, 3, 3), z[j].conj(), z[j])
+        return H
+
+    pairs = [np.kron(z0[i], z0[(i + 1) % 3]) for i in range(3)]
+    h = sum((x.conj() @ two @ x).real for x in pairs) + sum((z.conj() @ one @ z).real for z in z0)
+    np.testing.assert_allclose(system.energy(mu0), h, rtol=1e-13)
+    rhs = lambda t, y: (1j * np.stack([field(y.reshape(3, 3), i) @ y.reshape(3, 3)[i] for i in range(3)])).ravel()
+    z = solve_ivp(rhs, (0, 1.0), z0.ravel(), rtol=1e-11, atol=1e-12).y[:, -1].reshape(3, 3)
+    expected = np.einsum("ni,aij,nj->na", z.conj(), S, z).real
+    sol = cj.solve(system, mu0, t1=1.0, dt=0.02, save_every=50, integrator=RK4)
+    np.testing.assert_allclose(cj.models.expectations(sol.mu[-1], S), expected, atol=1e-6)
+    assert sol.orbit_error().max() < 1e-14
+
+
+def test_large_lattices_are_done_in_parts(monkeypatch):
+    """What is mapped over many spins part by part is what is mapped over all at once, and so are derivatives."""
+    algebra, (sigma, mu) = cj.SO3() ** 10, np.random.default_rng(0).standard_normal((2, 30))
+    anchor = algebra.anchor(mu)
+
+    def everything():
+        turned = jax.jacfwd(lambda x: algebra.flow(x, mu))(sigma)
+        return algebra.flow(sigma, mu), algebra.transport(sigma, mu, anchor), algebra.casimirs(mu), turned
+
+    whole = everything()
+    monkeypatch.setattr(product, "_MANY", 8)
+    monkeypatch.setattr(product, "_TOGETHER", 4)  # two parts, and a rest
+    assert "scan" in str(jax.make_jaxpr(algebra.flow)(sigma, mu))
+    for a, b in zip(jax.tree.leaves(everything()), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-15)
+
+
 def test_spin_waves():
     """S^x ± iS^y of a small wave k on a ferromagnet in a field turn at the rate 2J Σ_a (1 − cos k_a) + B."""
     shape, J, B, eps = (4, 6), 0.8, 0.3, 1e-6
@@ -199,6 +267,19 @@ BAD = {
     "cutoff": (lambda: cj.models.spin_lattice((4, 4), dipole=1.0), ValueError, "cutoff must be below half of the"),
     "dm": (lambda: cj.models.spin_lattice((4, 4), dm=[1, 2, 3]), ValueError, r"dm must have shape \(2, 3\)"),
     "masses": (lambda: cj.models.rigid_body_n((1, -2, 3)), ValueError, "masses must be 3 to 8 numbers above 0"),
+    "levels": (lambda: cj.models.su_spins(4, levels=1), ValueError, "levels must be"),
+    "Z0": (lambda: cj.models.su_spins(3, Z0=np.ones((3, 2))), ValueError, r"Z0 must have shape \(3, 3\)"),
+    "no amplitude": (lambda: cj.models.su_spins(3, Z0=np.zeros((3, 3))), ValueError, "no amplitude may vanish"),
+    "operators": (
+        lambda: cj.models.expectations(cj.models.su_spins(3)[1], np.eye(4)),
+        ValueError,
+        "operators must be square matrices",
+    ),
+    "no operator": (
+        lambda: cj.models.expectations(cj.models.su_spins(3)[1], np.eye(3, k=1)),
+        ValueError,
+        "operators must be Hermitian",
+    ),
     "toda": (lambda: cj.models.toda(3, alpha=[1, 2]), ValueError, "alpha must be 5 numbers"),
     "rotors": (lambda: cj.models.gyrostat(rotors=[1, 2]), ValueError, "rotors must"),
     "amplitudes": (lambda: cj.models.three_wave(amplitudes=[1, 2]), ValueError, "amplitudes must be three"),

@@ -48,6 +48,9 @@ def test_rigid_body():
         assert 0.75 < error / spread < 1.3
         assert got.rhat[name] < 1.01 and got.effective_size[name] > 1000
         assert 0.5 < got.autocorrelation_time[name] < 10
+    data = got.to_xarray()  # as ArviZ takes it
+    assert data["energy"].dims == ("chain", "draw") and set(data.data_vars) == set(got.values)
+    np.testing.assert_array_equal(data["energy"], got.values["energy"])
     assert not got.words and "R-hat" in repr(got) and got.stats.backend == "native"
 
 

@@ -12,6 +12,10 @@ from ..numerics import checks
 from .base import Element, LieAlgebra
 from .compose import Vector, check_algebra, flatten, join, state_error
 
+# XLA would fuse the work of a large lattice with what it is made of, and compute that anew for every use of it (three
+# times as long on a CPU); a loop over parts that fit in a cache is a border for it.
+_MANY, _TOGETHER = 4096, 1024
+
 
 class Product(LieAlgebra):
     """The direct sum of algebras: `Product(SO3(), SE3())`, `SO3() * SE3()`; many copies: `SO3() ** 64`.
@@ -233,8 +237,11 @@ class Product(LieAlgebra):
 
             rows = [x[start:stop] for x in xs]
             if count > 1:
-                one, rows = jax.vmap(one), [x.reshape(count, kind.dim) for x in rows]
-            out.append(one(rows, extra))
+                rows = [x.reshape(count, kind.dim) for x in rows]
+            if count >= _MANY and jax.default_backend() == "cpu":
+                out.append(jax.lax.map(lambda args, one=one: one(*args), (rows, extra), batch_size=_TOGETHER))
+            else:
+                out.append((jax.vmap(one) if count > 1 else one)(rows, extra))
             start = stop
         return out
 

@@ -16,5 +16,7 @@ from .rigid_body_n import rigid_body_n as rigid_body_n
 from .sine_euler import sine_euler as sine_euler
 from .spin_chain import spin_chain as spin_chain
 from .spin_lattice import spin_lattice as spin_lattice
+from .su_spins import expectations as expectations
+from .su_spins import su_spins as su_spins
 from .three_wave import three_wave as three_wave
 from .toda import toda as toda

@@ -47,9 +47,7 @@ def spin_lattice(
 
     The state is a vector of length 3n; `mu.reshape(*shape, 3)` has a spin at each site.
     """  # fmt: skip
-    sizes = tuple(checks.count("shape", n, least=3) for n in np.atleast_1d(np.asarray(shape, object)))
-    if not 1 <= len(sizes) <= 3 or np.prod(sizes) > _MOST_SPINS:
-        raise ValueError(f"shape must be one to three numbers, of at most {_MOST_SPINS} spins in all, not {shape!r}.")
+    sizes = lattice(shape)
     n, axes = int(np.prod(sizes)), len(sizes)
     params = {
         "coupling": numbers("coupling", coupling, ((),)),
@@ -78,6 +76,14 @@ def spin_lattice(
         return h
 
     return System(Product(SO3(), copies=n), hamiltonian, params=params), start.reshape(-1)
+
+
+def lattice(shape: Any) -> tuple[int, ...]:
+    """The sides of a lattice, or an error that says what they may be."""
+    sizes = tuple(checks.count("shape", n, least=3) for n in np.atleast_1d(np.asarray(shape, object)))
+    if not 1 <= len(sizes) <= 3 or np.prod(sizes) > _MOST_SPINS:
+        raise ValueError(f"shape must be one to three numbers, of at most {_MOST_SPINS} spins in all, not {shape!r}.")
+    return sizes
 
 
 def _vectors(sizes: tuple[int, ...], cutoff: float) -> list[tuple[int, ...]]:

@@ -88,12 +88,12 @@ def _each(parts: Generator[list[Done]]) -> Generator[Done]:
 def _result(job: Job, done: Generator[Done]) -> Any:
     """What a run returns, from what became of its tiles."""
     plan, output = job.plan, job.output
-    totals: Totals | None = None
+    totals: list[Totals] = []
     tree, computed, failures = MergeTree(plan.reduce, job.program.merge), 0, []
     for number in range(plan.tiles):
         members, own, accumulators, failure = next(done)
         computed += members
-        totals = own if totals is None else together(jax.tree.map(lambda *x: np.stack(x), totals, own))
+        totals.append(own)
         if plan.throw and own.unsolved:
             done.close()
             break
@@ -101,8 +101,8 @@ def _result(job: Job, done: Generator[Done]) -> Any:
             failures.append(f"{plan.members_of(range(number, number + 1))}: {failure}")
         elif plan.reduce is not None:
             tree.push(accumulators)
-    assert totals is not None
-    stats = Stats.of(totals, plan.steps, computed, job.program.backend, job.program.reason)
+    summed = together(jax.tree.map(lambda *x: np.stack(x), *totals))
+    stats = Stats.of(summed, plan.steps, computed, job.program.backend, job.program.reason)
     result = output.result(Outcome(stats, computed, tree.result()))
     if plan.throw and stats.unsolved:
         raise UnsolvedStepError(_unsolved_message(plan, stats, computed) + output.note(), result)

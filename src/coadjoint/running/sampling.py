@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from ..states import check_state
 from ..systems import System
 from .ensembles import ensemble
 from .results import Stats
+
+if TYPE_CHECKING:
+    import xarray
 
 _WELL_MIXED = 1.01  # R-hat up to which chains are taken to have forgotten their starts (Vehtari et al. 2021)
 
@@ -130,6 +133,15 @@ class Sample:
     def rhat(self) -> dict[str, float]:
         """Of half-chains."""
         return {name: split_rhat(x) for name, x in self.values.items()}
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """The values with the dimensions `chain` (members) and `draw` (times), as ArviZ takes them."""
+        import xarray as xr
+
+        members, times = next(iter(self.values.values())).shape
+        coords = {"chain": np.arange(members), "draw": np.arange(times)}
+        attrs = {"temperature": self.temperature, "spacing": self.spacing, "burn_in": self.burn_in}
+        return xr.Dataset({name: (("chain", "draw"), x) for name, x in self.values.items()}, coords, attrs)
 
     @property
     def words(self) -> list[str]:

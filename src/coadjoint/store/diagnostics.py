@@ -1,4 +1,4 @@
-"""What is computed beside a run: the energy and the Casimirs of the states that are saved, or how they keep the orbit."""
+"""What is computed beside a run, of the states that are saved: the energy, the Casimirs, how the orbit is kept."""
 
 import math
 from functools import partial

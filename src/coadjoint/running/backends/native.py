@@ -57,6 +57,7 @@ class NativeProgram:
         self.reduction = CpuReduction.of(plan, kernel.width)
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
         self.starts = Starts(plan, self.core)
+        self.uniforms: dict[bool, np.ndarray] = {}  # what all tiles share, by whether the kernel is thorough
 
     def placed(self) -> AbstractContextManager[Any]:
         """The CPU."""
@@ -80,7 +81,7 @@ class NativeStepper:
     """The members of a tile in groups, as words that the native loop reads and writes in place."""
 
     def __init__(self, program: NativeProgram, tile: Tile, points: Point, n: int):
-        self.plan, self.core, self.reduction = program.plan, program.core, program.reduction
+        self.program, self.plan, self.core, self.reduction = program, program.plan, program.core, program.reduction
         self.tile, self.thorough = tile, False
         kernel = program.kernel
         self.words = kernel.pack(points)
@@ -93,7 +94,10 @@ class NativeStepper:
 
     def _use(self, kernel: Kernel) -> None:
         """Go on with this kernel."""
-        self.kernel, self.uniforms = kernel, self.held.uniforms(kernel)
+        known = self.program.uniforms
+        if self.thorough not in known:
+            known[self.thorough] = self.held.uniforms(kernel)
+        self.kernel, self.uniforms = kernel, known[self.thorough]
         self.source: Source | None = None
 
     def points(self) -> Point:

@@ -114,6 +114,14 @@ def test_jit_of_a_solution():
     assert ens.mu.shape == (2, 5, 3)
 
 
+def test_a_key_that_was_traced_first_is_a_number_afterwards():
+    """Keys are kept: one first met inside of jax.jit made all later runs with it traced ones, by XLA."""
+    run = {"t1": 0.02, "dt": 0.01, "key": 987_654, "integrator": cj.HeunMK()}
+    system, mu0 = cj.models.rigid_body()
+    jax.jit(lambda x: cj.solve(system, x, **run).mu)(jnp.asarray(mu0))
+    assert cj.solve(system, mu0, **run).stats.backend == "native"
+
+
 def test_derivative_of_an_attitude():
     def f(x):
         sol = cj.solve(BODY, jnp.asarray(PI0) * x, **RUN, key=1, group=True)

@@ -184,4 +184,5 @@ def as_key(key: Any) -> Key:
 
 @lru_cache(256)  # making JAX's arrays costs a short run its time
 def _key_of(number: int) -> Key:
-    return Key(*jax.device_put((np.uint32(number >> 32), np.uint32(number & 0xFFFFFFFF))))
+    with jax.ensure_compile_time_eval():  # it is kept, also where JAX is tracing
+        return Key(*jax.device_put((np.uint32(number >> 32), np.uint32(number & 0xFFFFFFFF))))

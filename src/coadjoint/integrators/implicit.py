@@ -117,7 +117,7 @@ class ImplicitSolve(eqx.Module):
             return flat(residual), change
 
         zero = jnp.zeros(size)
-        given = zero if unknowns.all else -equation(zero, jnp.ones(()))[0]
+        given = zero if unknowns.all else -start()[0]
         if unknowns.count == 0:
             return element(given), explicit_info(given)
         root = self._solved(unknowns, equation, start, given, fast)

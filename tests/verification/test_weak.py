@@ -95,10 +95,9 @@ def test_weak_orders(name, kind):
 
 @pytest.mark.slow
 def test_weak_order_1_is_seen():
-    """TMK and Heun have order 1 where noises do not commute: so the quadrature can tell."""
-    for integrator in (cj.TMK(), cj.HeunMK()):
-        order, errors = weak_order(integrator, "plain")
-        assert abs(order - 1.0) < 0.1, (order, errors)
+    """TMK has order 1 where noises do not commute: so the quadrature can tell."""
+    order, errors = weak_order(cj.TMK(), "plain")
+    assert abs(order - 1.0) < 0.1, (order, errors)
 
 
 INVARIANT = {  # the error of ⟨h⟩ at dt = 0.8, 0.4, 0.2, as docs/temperature.md has it

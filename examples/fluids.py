@@ -1,6 +1,6 @@
 """Three flows on their true orbits: decaying turbulence with and without noise, a Rossby–Haurwitz wave, MHD relaxation.
 
-    python examples/fluids.py                 # n = 129: some minutes; of each its figure and its numbers
+    python examples/fluids.py                 # n = 129 (MHD 65): some minutes; of each its figure and its numbers
     python examples/fluids.py turbulence      # one of them
 
 Every run keeps all of its Casimirs to round-off: the eigenvalues of W, for MHD those of Θ and Tr(WΘᵏ).
@@ -89,7 +89,7 @@ def rossby_haurwitz(n: int = 129, t1: float = 10.0, amplitude: float = 0.006) ->
     }
 
 
-def mhd_relaxation(n: int = 129, t1: float = 2.0) -> dict[str, Any]:
+def mhd_relaxation(n: int = 65, t1: float = 2.0) -> dict[str, Any]:
     """A random magnetic field in a fluid at rest: no line breaks, and magnetic energy becomes motion."""
     torus = cj.fluids.Torus(n)
     potential = cj.fluids.random_field(torus, key=2, peak=3, slope=6.0, rms=0.5)

@@ -92,7 +92,7 @@ def rossby_haurwitz(n: int = 129, t1: float = 10.0, amplitude: float = 0.006) ->
 def mhd_relaxation(n: int = 65, t1: float = 2.0) -> dict[str, Any]:
     """A random magnetic field in a fluid at rest: no line breaks, and magnetic energy becomes motion."""
     torus = cj.fluids.Torus(n)
-    potential = cj.fluids.random_field(torus, key=2, peak=3, slope=6.0, rms=0.5)
+    potential = cj.fluids.random_field(torus, key=2, peak=3, slope=12.0, rms=0.5)
     system, start = cj.models.mhd(n, omega=0 * potential, potential=potential)
     steps = 20 * int(np.ceil(t1 * n / 6))  # Alfvén waves of the shortest length set the step
     sol = cj.solve(system, start, t1=t1, dt=t1 / steps, save_every=steps // 20, integrator=METHOD)
@@ -209,7 +209,7 @@ def draw_mhd_relaxation(found: dict[str, Any]) -> Any:
     flow, sol, data = (found[k] for k in ("flow", "run", "data"))
     fig = Figure(figsize=(10, 5.2), layout="constrained")
     axes = fig.subplots(2, 4)
-    at = (0, len(sol.t) // 4, len(sol.t) - 1)
+    at = (0, len(sol.t) // 2, len(sol.t) - 1)
     current = [flow.surface.values(flow.pictures(sol.mu[i])["current $-\\Delta a$"], 256) for i in at]
     vorticity = [flow.vorticity(sol.mu[i], 256) for i in at]
     x = np.linspace(0, 2 * np.pi, 256, endpoint=False)

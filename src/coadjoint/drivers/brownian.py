@@ -183,21 +183,22 @@ class BrownianWindow(Window):
         n = n[:, None] * parts + jnp.arange(parts) if self.needs.halvings else n
         return random.signs(random.channel_keys(key, self.level, _SIGN + np.arange(self.needs.signs)), n)
 
-    def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
-        """Two increments, of the base grid or of sums over it."""
+    def pair(self, member: Int[Array, ""], k: Int[Array, ""], channels: Any = None) -> Increment:
+        """Two increments, of the base grid or of sums over it; of all motions, or of those with the given numbers."""
         if self.level or self.needs.integrals or self.needs.halvings:
             raise NotImplementedError
+        channels = jnp.arange(self.n_noise) if channels is None else channels
         key = random.member_key(self.key, random.PATH, member)
         m = 1 if self.m is None else self.m
 
         # As in `_summed`: pair j of the m pairs of base steps.
         def body(j, total):
-            first, second = random.normals(key, 0, self.n_noise, 2 * (k * m + j), 2)
+            first, second = random.normals(key, 0, channels, 2 * (k * m + j), 2)
             for q, x in ((2 * j, first), (2 * j + 1, second)):
                 total = total + jnp.where((q // m == jnp.arange(2))[:, None], x, 0.0)
             return total
 
-        zero = jnp.zeros((2, self.n_noise))
+        zero = jnp.zeros((2, len(channels)))
         S = jnp.sqrt(self.h) * (body(0, zero) if self.m is None else jax.lax.fori_loop(0, m, body, zero))
         signs = self._signs(key, 2 * k + jnp.arange(2))
         return Increment(S, jnp.broadcast_to(truncation_bound(self.h * m), (2,)), signs=signs)

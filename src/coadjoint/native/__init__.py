@@ -8,6 +8,7 @@ Read in this order:
 - `evaluator`: evaluates a traced program number by number, with the rules of
   `moves`, `indexing`, `rules`, `control` (one table of primitives each) and `composed` (primitives made of others);
 - `code`: collects what varies, as operations in LLVM's language; `operations`: JAX's operations on single numbers;
+- `packing`: equal operations of a single trajectory eight at a time, as those of a chain of spins;
 - `mathematics`: sin, exp, … of its own, one family a file;
 - `loop`: the loop over steps around a step, and memory, for any target;
 - `cpu`, `gpu`: the targets. How members are found and laid out, and compilation;

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .packing import Group
 from .refused import Refused
 
 TYPES = {"float64": "double", "float32": "float", "bool": "i1"} | {
@@ -62,6 +63,7 @@ class Code:
         self.uses: Counter[str] = Counter()  # how often names occur as operands
         self.functions: dict[str, str] = {}  # that are called, as text
         self.called: dict[tuple[str, ...], list[Value]] = {}  # what came out of calls
+        self.groups: list[Group] = []  # operations that belong to the elements of one array
         self._products: dict[str, Product] = {}
         self._count = 0
 
@@ -100,6 +102,11 @@ class Code:
         value = Value("%" + self.fresh(), dtype)
         self.lines.append(f"  {value.name} = {text}")
         return value
+
+    def names(self, start: int, end: int) -> list[str]:
+        """What comes out of the lines from one to another."""
+        lines = self.lines[start:end]
+        return [x.name if isinstance(x, Sum) else x.partition(" = ")[0].strip() for x in lines]
 
     def begin(self, label: str) -> None:
         """A new basic block."""

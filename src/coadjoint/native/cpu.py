@@ -51,6 +51,11 @@ class Cpu:
     )
 
     @property
+    def packs(self) -> bool:
+        """If there are no members side by side."""
+        return self.width == 1
+
+    @property
     def stride(self) -> str:
         """The members of a group lie side by side."""
         return str(self.width)

@@ -11,6 +11,7 @@ A condition wrapped in `likely` is taken for true, so that the other branch cost
 for which a guard did not hold is not taken.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from jaxtyping import Array
 
 from ..numerics.functions import eval_equation
 from ..numerics.moves import MOVES, objects
-from . import composed, control, indexing, operations, rules
+from . import composed, control, indexing, operations, packing, rules
 from .code import Code, Value
 from .kinds import LaneArray, all_known, any_varies, known, number, split, varies
 from .refused import Refused
@@ -70,8 +71,10 @@ class Attempt(NamedTuple):
 class Evaluator:
     """Evaluates a program on lanes, writing what varies as code and counting the operations."""
 
-    def __init__(self, code: Code, limit: int, stem: str = "%u"):
+    def __init__(self, code: Code, limit: int, stem: str = "%u", copies: int | None = None):
         self.code, self.limit, self.left, self.stem = code, limit, limit, stem
+        self.copies = copies  # along which equal operations may stand side by side
+        self._grouped = False
         self.trusting = True  # what is likely is taken for true
         self.guards: list[Any] = []  # what was taken for true
         self.assumed: list[Array] = []  # of what is the same everywhere: what must be true for all steps
@@ -122,8 +125,26 @@ class Evaluator:
         def bind(*ys):
             return eqn.primitive.bind(*ys, **params)
 
-        out = [self.fold(name, params, aval.dtype, lanes, bind) for lanes in zip(*wide, strict=True)]
-        return objects(out, aval.shape)
+        def one(i: int) -> Any:
+            return self.fold(name, params, aval.dtype, [x[i] for x in wide], bind)
+
+        return objects(self.each(one, aval.shape), aval.shape)
+
+    def each(self, work: Callable[[int], Any], shape: tuple[int, ...] | None, count: int = 0) -> list[Any]:
+        """work(i) for all elements of an array, or so many times; what is written may stand side by side."""
+        count = count if shape is None else math.prod(shape)
+        if self.copies is None or self._grouped or count < packing.SIZE:
+            return [work(i) for i in range(count)]
+        code, out, elements = self.code, [], []
+        self._grouped, left = True, self.left
+        for i in range(count):
+            start = len(code.lines)
+            out.append(work(i))
+            elements.append(code.names(start, len(code.lines)))
+        self._grouped = False
+        self.left = left - (left - self.left) // packing.SIZE
+        code.groups.append(packing.Group(elements, None if shape is None else packing.rows_of(shape, self.copies)))
+        return out
 
     # One operation.
 
@@ -136,8 +157,8 @@ class Evaluator:
         """All terms together, in pairs and pairs of pairs: a processor can do those side by side."""
         terms = list(terms)
         while len(terms) > 1:
-            pairs = zip(terms[::2], terms[1::2], strict=False)
-            terms = [self.scalar(name, a, b) for a, b in pairs] + terms[len(terms) & ~1 :]
+            done = self.each(lambda i, t=terms: self.scalar(name, t[2 * i], t[2 * i + 1]), None, len(terms) // 2)
+            terms = done + terms[len(terms) & ~1 :]
         return terms[0]
 
     def fold(self, name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:

@@ -82,6 +82,7 @@ class Gpu:
 
     emulated: bool = False
     width: int = field(default=1, init=False)
+    packs: bool = field(default=False, init=False)
     stride: str = field(default="%members", init=False)
     lane: str = field(default="%index", init=False)
 

@@ -23,6 +23,7 @@ from .code import Code, Value
 from .evaluator import Evaluator
 from .kinds import LaneArray, number, split
 from .loop import Draw, Inputs, Target, written
+from .packing import copies_of
 from .pairs import as_complex, as_reals, without_complex
 from .refused import Refused
 
@@ -113,6 +114,7 @@ def _native_loop(
     closed = without_complex(jax.make_jaxpr(real_step)(*reals))
     if elements(closed.jaxpr) > _MOST_FOLDED * max(limit, 1000):
         raise Refused(f"The step takes more than {limit} operations.")
+    copies = copies_of(closed.jaxpr) if target.packs else None
     code = Code(target.width)
     owned, own_lanes = _named("%o", own)
     before, state_lanes = _named("%s", jax.tree.leaves(state))
@@ -122,7 +124,7 @@ def _native_loop(
 
     def write(shared: list[Array]) -> list[Array]:
         """Writes the step; what it reads of the shared numbers comes out."""
-        evaluator = Evaluator(code, limit)
+        evaluator = Evaluator(code, limit, copies=copies)
         given = [_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)]
         args = [*given, *own_lanes, *state_lanes, objects([n], ()), *path_lanes]
         attempts = [evaluator.attempt(closed, args)]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .code import TYPES, Code, Value
+from .packing import packed
 from .refused import Refused
 
 _STEPS = Template("""\
@@ -97,6 +98,11 @@ class Target(Protocol):
     @property
     def width(self) -> int:
         """Members side by side."""
+        ...
+
+    @property
+    def packs(self) -> bool:
+        """Whether equal operations of one member may stand side by side."""
         ...
 
     @property
@@ -191,6 +197,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
         {name: "\n".join(part) for name, part in lines.items()},
         saved_words=len(saved), taken=attempts[-1].taken, **about,
     )  # fmt: skip
+    steps = packed(steps, code.groups, "member") if code.groups else steps
     read = "\n".join(line for i, x in enumerate(shared) for line in memory.read_shared(i, x))
     text = "\n".join([target.around(steps, read, sizes), *code.functions.values(), _ATTRIBUTES])
     return target.loop(text, sizes)

@@ -40,7 +40,8 @@ def _reduce(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
     kept = [a for a in range(x.ndim) if a not in axes]
     shape = tuple(x.shape[a] for a in kept)
     rows = x.transpose(*kept, *axes).reshape(math.prod(shape), math.prod(x.shape[a] for a in axes))
-    return [objects([evaluator.chain(name, list(r)) if len(r) else _of_nothing(name, dtype) for r in rows], shape)]
+    one = lambda i: evaluator.chain(name, list(rows[i])) if rows.shape[1] else _of_nothing(name, dtype)
+    return [objects(evaluator.each(one, shape), shape)]
 
 
 def _reduce_by(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -79,11 +80,15 @@ def _dot(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray
     k = math.prod(a.shape[i] for i in ca)
     left = a.transpose(*ba, *fa, *ca).reshape(math.prod(lead), math.prod(a.shape[i] for i in fa), k)
     right = b.transpose(*bb, *fb, *cb).reshape(math.prod(lead), math.prod(b.shape[i] for i in fb), k)
-    out = np.empty((left.shape[0], left.shape[1], right.shape[1]), object)
-    for g, i, j in np.ndindex(*out.shape):
-        terms = [evaluator.scalar("mul", p, q) for p, q in zip(left[g, i], right[g, j], strict=True)]
-        out[g, i, j] = evaluator.chain("add", terms) if terms else number(0, dtype)
-    return [out.reshape((*lead, *(a.shape[i] for i in fa), *(b.shape[i] for i in fb)))]
+    shape = (*lead, *(a.shape[i] for i in fa), *(b.shape[i] for i in fb))
+    places = list(np.ndindex(left.shape[0], left.shape[1], right.shape[1]))
+
+    def one(n: int) -> Any:
+        g, i, j = places[n]
+        terms = evaluator.each(lambda m: evaluator.scalar("mul", left[g, i, m], right[g, j, m]), (k,))
+        return evaluator.chain("add", terms) if terms else number(0, dtype)
+
+    return [objects(evaluator.each(one, shape), shape)]
 
 
 def _extreme(test: str) -> Any:

@@ -108,14 +108,18 @@ def uniforms(
 
 
 def normals(
-    member: Key, level: int, channels: int, start: Int[Array, ""] | int, count: int
+    member: Key, level: int, channels: int | Int[Array, " M"], start: Int[Array, ""] | int, count: int
 ) -> Float[Array, "count channels"]:
-    """The standard normals n = start … start + count − 1 of each channel; start and count even."""
-    key = threefry(member, jnp.uint32(level), jnp.arange(channels, dtype=jnp.uint32))
+    """The standard normals n = start … start + count − 1 of each channel; start and count even.
+
+    `channels`: how many, or their numbers.
+    """
+    numbers = jnp.arange(channels) if isinstance(channels, int) else channels
+    key = threefry(member, jnp.uint32(level), numbers.astype(jnp.uint32))
     n = jnp.asarray(start, jnp.int64) + 2 * jnp.arange(count // 2)[:, None]
     radius = jnp.sqrt(-2.0 * _log(1.0 - _unit(threefry(key, *words(n)))))
     sine, cosine = _sincos(_unit(threefry(key, *words(n + 1))))
-    return jnp.stack([radius * cosine, radius * sine], axis=1).reshape(count, channels)
+    return jnp.stack([radius * cosine, radius * sine], axis=1).reshape(count, len(numbers))
 
 
 def channel_keys(member: Key, level: Int[Array, ""] | int, channels: np.ndarray) -> Key:

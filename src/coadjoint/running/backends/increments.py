@@ -14,7 +14,8 @@ from ...numerics.caching import Bounded
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
 _OPERATIONS = 40_000  # of a pair of steps: beyond, compiling takes too long, and XLA draws (the same numbers)
-_SIDE_BY_SIDE = 8  # pairs of steps of one trajectory
+_SIDE_BY_SIDE = 8  # pairs of steps of one trajectory, or of its motions
+_MANY = 16  # motions: more are drawn one by one, by one program for all of them
 
 _loops: Bounded[NativeLoop | None] = Bounded()
 
@@ -26,9 +27,13 @@ class Source:
         groups, width = members.shape
         self.window, self.members, self.columns = window, members, columns
         self.blocks = max(1, _NUMBERS // (BLOCK * members.size * max(len(columns), 1)))
+        self.motions: Motions | None = None
+        if len(columns) > _MANY and isinstance(window, BrownianWindow) and columns[-1] < window.n_noise:
+            self.motions = Motions.of(window, members, columns, self.blocks)
         self.out = np.empty((groups, self.blocks * BLOCK, len(columns), width))
         self.side = _SIDE_BY_SIDE if members.size == 1 else 1
-        self.native = _native(window, columns, width * self.side, self.side) if columns else None
+        alone = self.motions is not None or not columns
+        self.native = None if alone else _native(window, columns, width * self.side, self.side)
         if self.native is not None:
             own = np.broadcast_to(members[:, None, :], (groups, 1, width * self.side))
             lanes = np.broadcast_to(np.arange(self.side).repeat(width), own.shape)
@@ -42,6 +47,8 @@ class Source:
         out = self.out[:, : blocks * BLOCK]
         if not self.columns:
             return out
+        if self.motions is not None:
+            return self.motions.draw(b, blocks, out)
         if self.native is None:
             pairs = -(-min(blocks * BLOCK, end - b * BLOCK) // 2)
             return np.asarray(_draw(self.window, self.members, b, pairs, self.columns, self.blocks))  # one for all
@@ -57,8 +64,46 @@ class Source:
         return out
 
 
+class Motions:
+    """Many Brownian motions, each drawn by itself: those of a trajectory, or the members, stand side by side."""
+
+    def __init__(self, native: NativeLoop, window: BrownianWindow, members: np.ndarray, columns: np.ndarray, rows: int):
+        self.native, self.alone = native, members.size == 1
+        groups, width = members.shape
+        if self.alone:  # columns side by side; some more at the end
+            each = np.resize(columns, (-(-len(columns) // _SIDE_BY_SIDE), _SIDE_BY_SIDE))
+            member = np.broadcast_to(members, each.shape)
+        else:  # group after group, column after column
+            each = np.broadcast_to(np.tile(columns, groups)[:, None], (groups * len(columns), width))
+            member = np.repeat(members, len(columns), axis=0)
+        self.own = np.stack([member, each], axis=1)
+        self.uniforms = np.asarray(native.uniforms(jax.tree.leaves(window)))
+        self.rows = np.empty((len(each), rows, 2, each.shape[1]))
+
+    @classmethod
+    def of(cls, window: BrownianWindow, members: np.ndarray, columns: tuple[int, ...], blocks: int) -> "Motions | None":
+        """None if the driver has no native code."""
+        width = _SIDE_BY_SIDE if members.size == 1 else members.shape[1]
+        native = _native(window, (), width, 0)
+        return native and cls(native, window, members, np.array(columns), blocks * BLOCK // 2)
+
+    def draw(self, b: int, blocks: int, out: np.ndarray) -> np.ndarray:
+        """So many blocks from block b on."""
+        count, first = blocks * BLOCK // 2, b * BLOCK // 2
+        side, _, _, width = self.rows.shape
+        rows = self.rows.reshape(-1)[: side * count * 2 * width].reshape(side, count, 2, width)
+        n, state, path = np.full(side, first), np.empty((side, 0, width)), np.empty((side, count, 0, width))
+        self.native.loop(n, first + count, first, 1, first, state, self.uniforms, self.own, path, rows)
+        groups, steps, columns, _ = out.shape
+        if self.alone:
+            out[0, :, :, 0] = rows.transpose(1, 2, 0, 3).reshape(steps, -1)[:, :columns]
+        else:
+            out[:] = rows.reshape(groups, columns, steps, width).swapaxes(1, 2)
+        return out
+
+
 def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
-    """Native code for pairs of steps; None if the driver has none."""
+    """Native code for pairs of steps, of one motion if `side` is 0; None if the driver has none."""
     leaves, treedef = jax.tree.flatten(window)
     key = treedef, tuple((np.shape(x), x.dtype) for x in leaves), columns, width, side
     return _loops.get(key, lambda: _make(window, columns, width, side))
@@ -77,10 +122,15 @@ def drawing(window: Window) -> Drawing:
 
 def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
     pair, shared = drawing(window)
+    treedef = jax.tree.structure(window)
 
     def step(shared: list, own: list, state: None, n: Array, path: None) -> tuple[None, Array, Array]:
         member, lane = own
-        return None, pair(shared, member, n * side + lane, columns), jnp.ones((), bool)
+        if side == 0:
+            drawn = jax.tree.unflatten(treedef, shared).pair(member, n, lane[None]).S
+        else:
+            drawn = pair(shared, member, n * side + lane, columns)
+        return None, drawn, jnp.ones((), bool)
 
     integer = jax.ShapeDtypeStruct((), jnp.int64)
     try:

@@ -51,7 +51,7 @@ def test_numbers_side_by_side_are_those_one_by_one(monkeypatch):
     assert np.array_equal(side, single, equal_nan=True)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_random_programs_and_their_gradients(seed, monkeypatch):
     each = lambda x: jnp.concatenate([jnp.ravel(jax.vmap(f)(x)) for f in (program(seed), gradient(seed))])
     side, single, texts = both(each, X, monkeypatch)
@@ -59,10 +59,11 @@ def test_random_programs_and_their_gradients(seed, monkeypatch):
     assert np.array_equal(side, single, equal_nan=True)
 
 
-@pytest.mark.parametrize("method", [cj.TMK(solver="fixed_point"), cj.EulerMaruyamaMK(), cj.RKMK("rk4")], ids=str)
+@pytest.mark.parametrize("method", ["TMK", pytest.param("RKMK", marks=pytest.mark.slow), "EulerMaruyamaMK"])
 def test_a_chain_of_spins(method, monkeypatch):
     """Whole runs, bit for bit, one after the other."""
     system, mu0 = cj.models.spin_chain(18, anisotropy=0.3, field=(0.1, 0.2, 0.3), coupling=np.linspace(0.5, 1.5, 18))
+    method = {"TMK": cj.TMK(solver="fixed_point"), "RKMK": cj.RKMK("rk4")}.get(method) or getattr(cj, method)()
     run = {"t1": 0.4, "dt": 0.01, "key": 2, "integrator": method}
     side = cj.solve(system, mu0, **run)
     monkeypatch.setattr(packing, "LEAST_COPIES", 10**9)

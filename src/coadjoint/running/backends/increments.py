@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from ...drivers import BLOCK, BrownianWindow, Increment, Window
 from ...native.cpu import Cpu
 from ...native.lanes import Drawing, NativeLoop, free, native_loop
+from ...native.packing import LEAST_COPIES
 from ...numerics.caching import Bounded
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
@@ -31,8 +32,13 @@ class Source:
         if len(columns) > _MANY and isinstance(window, BrownianWindow) and columns[-1] < window.n_noise:
             self.motions = Motions.of(window, members, columns, self.blocks)
         self.out = np.empty((groups, self.blocks * BLOCK, len(columns), width))
-        self.side = _SIDE_BY_SIDE if members.size == 1 else 1
+        self.costly = costly(window)
+        self.singly = self.costly and _cells(window) >= LEAST_COPIES  # they stand side by side, not members
+        self.side = _SIDE_BY_SIDE if members.size == 1 and not self.singly else 1
         alone = self.motions is not None or not columns
+        if self.singly:
+            members = members.reshape(-1, 1)
+            groups, width = members.shape
         self.native = None if alone else _native(window, columns, width * self.side, self.side)
         if self.native is not None:
             own = np.broadcast_to(members[:, None, :], (groups, 1, width * self.side))
@@ -54,10 +60,16 @@ class Source:
             return np.asarray(_draw(self.window, self.members, b, pairs, self.columns, self.blocks))  # one for all
         each = BLOCK // (2 * self.side)
         first, count = b * each, blocks * each
+        if self.costly:  # no more than is asked for
+            count = min(count, -(-(end - b * BLOCK) // (2 * self.side)))
+            out = out[:, : 2 * self.side * count]
         groups, _, numbers, width = self.rows.shape
         rows = self.rows.reshape(-1)[: groups * count * numbers * width].reshape(groups, count, numbers, width)
         n, state, path = np.full(groups, first), np.empty((groups, 0, width)), np.empty((groups, count, 0, width))
         self.native.loop(n, first + count, first, 1, first, state, self.uniforms, self.own, path, rows)
+        if self.singly:
+            out[:] = rows.reshape(out.shape[0], out.shape[3], *out.shape[1:3]).transpose(0, 2, 3, 1)
+            return out
         if self.side == 1:
             return rows.reshape(out.shape)
         out.reshape(groups, count, self.side, -1)[:] = rows.swapaxes(2, 3)  # pairs stood side by side
@@ -109,6 +121,16 @@ def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> 
     return _loops.get(key, lambda: _make(window, columns, width, side))
 
 
+def costly(window: Window) -> bool:
+    """Whether a path has more to draw than increments of its base grid."""
+    return isinstance(window, BrownianWindow) and bool(window.level or window.needs.integrals)
+
+
+def _cells(window: Window) -> int:
+    """Intervals into which a step is divided."""
+    return 2**window.below if isinstance(window, BrownianWindow) else 1
+
+
 def drawing(window: Window) -> Drawing:
     """The path as a function that code can evaluate; code is not made of it where the driver has no such function."""
     leaves, treedef = jax.tree.flatten(window)
@@ -126,8 +148,12 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Na
 
     def step(shared: list, own: list, state: None, n: Array, path: None) -> tuple[None, Array, Array]:
         member, lane = own
+        here = jax.tree.unflatten(treedef, shared)
         if side == 0:
-            drawn = jax.tree.unflatten(treedef, shared).pair(member, n, lane[None]).S
+            drawn = here.pair(member, n, lane[None]).S
+        elif costly(window):
+            increments = here.steps(member, 2 * (n * side + lane), 2)
+            drawn = jnp.stack(_columns(increments, 2, columns), axis=1)
         else:
             drawn = pair(shared, member, n * side + lane, columns)
         return None, drawn, jnp.ones((), bool)

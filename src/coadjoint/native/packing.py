@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core as jex
 
-from .jaxprs import closed
+from ..numerics.jaxprs import closed
 
 SIZE = 8  # numbers of a pack
 FEWEST = 3  # equal operations that are worth a pack

@@ -72,9 +72,12 @@ def run_remote(parcel: Parcel, own: bytes | None, numbers: range, told: Told) ->
         program = choose(plan)
     head = {"job": told.job, "tile": numbers.start, "worker": worker.address}
     teller = _Teller(plan, told, lambda **words: worker.log_event(told.topic, head | words))
+    unwanted = _Unwanted()
+    if unwanted.is_set():  # before a store is touched
+        return None
     try:
         with Watched(plan, lambda words: teller.tell(words=words)) as watched, program.placed():
-            with run.remote.output(plan, program, numbers, _Unwanted()) as output:
+            with run.remote.output(plan, program, numbers, unwanted) as output:
                 done = run_tiles(plan, program, numbers, output, teller, watched)
                 rows = run.remote.rows(output)
     except (Halted, Stopped):  # the latter would end the worker

@@ -68,10 +68,7 @@ def heavy_top(
         pi, gamma = mu[:3], mu[3:]
         return 0.5 * pi @ velocity(p["inertia"], pi) - p["chi"] @ gamma
 
-    def gradient(mu: Array, p: dict) -> Array:
-        return jnp.concatenate([velocity(p["inertia"], mu[:3]), -p["chi"]])
-
-    return System(SE3(), hamiltonian, noise, params=params, gradient=gradient), mu0
+    return System(SE3(), hamiltonian, noise, params=params), mu0
 
 
 def _vector(name: str, value: Any) -> Array:

@@ -25,14 +25,7 @@ def rigid_body(
     """
     I = check_inertia(inertia)
     noise = [] if alpha is None else [salt(check_alpha(alpha))]
-
-    def gradient(pi: Array, p: dict) -> Array:
-        return velocity(p["inertia"], pi)
-
-    def hamiltonian(pi: Array, p: dict) -> Array:
-        return 0.5 * pi @ gradient(pi, p)
-
-    system = System(SO3(), hamiltonian, noise, params={"inertia": I}, gradient=gradient)
+    system = System(SO3(), lambda pi, p: 0.5 * pi @ velocity(p["inertia"], pi), noise, params={"inertia": I})
     return system, jnp.asarray(checks.vector("pi0", pi0, 3))
 
 

@@ -137,9 +137,10 @@ class StoreOutput:
             raise Stopped(f"stopped;{self.note()} Go on with: {self.store.how_to_go_on()}")
 
     def settle(self) -> None:
-        """Wait until those who write have committed."""
-        end = time.monotonic() + _PATIENCE
-        while any(lock.owner() for lock in tile_locks(self.store.path)) and time.monotonic() < end:
+        """Wait until those who write have committed, and nobody has begun since."""
+        end, quiet = time.monotonic() + _PATIENCE, 0
+        while quiet < 3 and time.monotonic() < end:
+            quiet = 0 if any(lock.owner() for lock in tile_locks(self.store.path)) else quiet + 1
             time.sleep(0.1)
 
     def _load(self, outcome: Outcome) -> Any:

@@ -101,7 +101,7 @@ def _result(job: Job, done: Generator[Done]) -> Any:
             failures.append(f"{plan.members_of(range(number, number + 1))}: {failure}")
         elif plan.reduce is not None:
             tree.push(accumulators)
-    summed = together(jax.tree.map(lambda *x: np.stack(x), *totals))
+    summed = totals[0] if len(totals) == 1 else together(jax.tree.map(lambda *x: np.stack(x), *totals))
     stats = Stats.of(summed, plan.steps, computed, job.program.backend, job.program.reason)
     result = output.result(Outcome(stats, computed, tree.result()))
     if plan.throw and stats.unsolved:

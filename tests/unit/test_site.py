@@ -166,7 +166,8 @@ def test_quoted_numbers_are_those_on_record():
         assert number.replace("e+0", "e").replace("e+", "e") in page, f"docs/gpu.md does not say {number}"
     for number in (f"{gpu['long']['seconds']:.1f} s", f"{gpu['casimirs']['largest error']:.1e}"):
         assert number in page, f"docs/gpu.md does not say {number}"
-    ratios = [v for said in engine.values() for k, v in said.items() if k in ("one trajectory / C", "ensemble / C")]
+    now = [said for said in engine.values() if "arithmetic" not in said]  # an earlier one, which was measured elsewhere
+    ratios = [v for said in now for k, v in said.items() if k in ("one trajectory / C", "ensemble / C")]
     assert ratios and all(2.2 < r < 2.5 for r in ratios)  # "2.2 to 2.5 times the time of a C program"
     assert "takes 2.2 to 2.5 times the time of a C program" in (DOCS / "speed.md").read_text(encoding="utf-8")
     drift = fluids["other"]["eigenvalue drift over ‖W‖₂ after 10⁴ stochastic steps, n = 65"]["largest on the way"]

@@ -139,3 +139,15 @@ def test_a_reverse_pass_solves_nothing_anew():
 
     loops = [str(jax.make_jaxpr(f)(jnp.asarray(mu0))).count(" while[") for f in (last, jax.grad(last))]
     assert loops[0] == loops[1] > 0
+
+
+def test_reverse_gradient_of_a_fluid():
+    """Matrices whose steps are solved by products: the derivative of the root is solved for by GMRES, backwards too."""
+    system, W = cj.models.sine_euler(n=9, noise_modes=None)
+
+    def last(scale):
+        sol = cj.solve(system, scale * W, t1=0.02, dt=0.01, key=0, save_every=2)
+        return jnp.sum(jnp.abs(sol.mu[-1, 0]) ** 2)
+
+    e = 1e-5
+    np.testing.assert_allclose(jax.grad(last)(1.0), (last(1 + e) - last(1 - e)) / (2 * e), rtol=1e-9)

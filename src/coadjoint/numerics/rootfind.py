@@ -223,8 +223,12 @@ def _implicit_jvp(primals, tangents):
     if dense:
         return root, -_inverse(jax.jacfwd(along)(root), fast)(rhs)
     _, linear = jax.linearize(along, root)
-    gmres = jax.scipy.sparse.linalg.gmres
-    return root, -gmres(linear, rhs, tol=1e-14, restart=20, maxiter=20, solve_method="batched")[0]
+
+    def by_gmres(matvec: Callable[[Vector], Vector], b: Vector) -> Vector:
+        return jax.scipy.sparse.linalg.gmres(matvec, b, tol=1e-14, restart=20, maxiter=20, solve_method="batched")[0]
+
+    # JAX's own rule for gmres has no transpose: its tolerance is made from b outside of it.
+    return root, -jax.lax.custom_linear_solve(linear, rhs, by_gmres, by_gmres)
 
 
 def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:

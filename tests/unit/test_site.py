@@ -170,6 +170,12 @@ def test_quoted_numbers_are_those_on_record():
     ratios = [v for said in now for k, v in said.items() if k in ("one trajectory / C", "ensemble / C")]
     assert ratios and all(2.2 < r < 2.5 for r in ratios)  # "2.2 to 2.5 times the time of a C program"
     assert "takes 2.2 to 2.5 times the time of a C program" in (DOCS / "speed.md").read_text(encoding="utf-8")
+    cluster, said = (
+        json.loads((results / "cluster.json").read_text()),
+        (DOCS / "clusters.md").read_text(encoding="utf-8"),
+    )
+    assert f"at {cluster['speed']['cluster beside threads']:.2f} of the speed of two threads" in said
+    assert f"costs {cluster['overhead']['overhead of a tile on its core']:.1f} ms beside its steps" in said
     drift = fluids["other"]["eigenvalue drift over ‖W‖₂ after 10⁴ stochastic steps, n = 65"]["largest on the way"]
     assert f"move by {drift:.0e}" in (DOCS / "fluids.md").read_text(encoding="utf-8")
 

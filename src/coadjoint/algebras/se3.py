@@ -8,10 +8,11 @@ from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
 from ..numerics.series import arctan, stumpffs
+from ..numerics.vectors import cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra
 from .casimirs import cap
-from .so3 import SO3, Vec3, align, cross, orthogonal, reciprocal, rescale, rotation
+from .so3 import SO3, Vec3, align, orthogonal, reciprocal, rescale, rotation
 
 Vec6 = Float[Array, "6"]
 

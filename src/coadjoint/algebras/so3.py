@@ -8,16 +8,12 @@ from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
 from ..numerics.series import arctan, half_cot, stumpff
+from ..numerics.vectors import cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra
 from .casimirs import cap
 
 Vec3 = Float[Array, "3"]
-
-
-def cross(a: Vec3, b: Vec3) -> Vec3:
-    """a × b, written out: `jnp.cross` costs a dozen gathers."""
-    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
 
 
 def turn(sigma: Vec3, mu: Vec3) -> Vec3:

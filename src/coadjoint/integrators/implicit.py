@@ -116,8 +116,10 @@ class ImplicitSolve(eqx.Module):
             flat = algebra.coordinates if stages is None else lambda x: jax.vmap(algebra.coordinates)(x).reshape(-1)
             return flat(residual), change
 
-        zero = jnp.zeros(size)
-        given = zero if unknowns.all else -start()[0]
+        zero, given = jnp.zeros(size), jnp.zeros(size)
+        if not unknowns.all:
+            begun = start()
+            start, given = lambda: begun, -begun[0]
         if unknowns.count == 0:
             return element(given), explicit_info(given)
         root = self._solved(unknowns, equation, start, given, fast)

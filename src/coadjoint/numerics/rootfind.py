@@ -14,6 +14,8 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .vectors import cross
+
 Vector = Float[Array, " n"]
 
 ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
@@ -243,7 +245,7 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     n = J.shape[0]
     if n == 3:
         u, v, w = J
-        columns = [_cross(v, w), _cross(w, u), _cross(u, v)]
+        columns = [cross(v, w), cross(w, u), cross(u, v)]
         a = jnp.stack(columns, axis=1) * (1.0 / (u @ columns[0]))
         return lambda x: a @ x
     one = np.eye(n, dtype=bool)
@@ -255,10 +257,6 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
         rest = jnp.where(one[k], -column[:, None] * pivot, a - column[:, None] * row)
         a = jnp.where(one[k][:, None], jnp.where(one[k], pivot, row), rest)
     return lambda x: a @ x
-
-
-def _cross(a: Vector, b: Vector) -> Vector:
-    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
 
 
 def _otherwise(f: Callable, x0: Vector, step: Vector | None, s: _State, tol: float, fallbacks: bool) -> _State:

@@ -47,7 +47,7 @@ class Brownian(Driver):
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if dt is neither a multiple nor a dyadic fraction of the grid, or the path is not fine enough."""
-        m, level = self._levels(dt)
+        m, level = _levels(self.grid, dt)
         if steps >= 2**62:
             raise ValueError(f"a run has at most 2^62 steps, not {steps}.")
         if needs.halvings and m > 1:
@@ -63,28 +63,13 @@ class Brownian(Driver):
                 f"{dt / 2**needs.halvings:g}: give Brownian(..., depth={below})."
             )
 
-    def _levels(self, dt: float) -> tuple[int, int]:
-        """(m, L): dt = m·grid/2^L with m = 1 or L = 0."""
-        if self.grid is None:
-            return 1, 0
-        ratio = dt / self.grid
-        nearest = round(ratio)
-        if nearest >= 1 and abs(ratio - nearest) <= 1e-9 * nearest:
-            return nearest, 0
-        level = round(np.log2(1 / ratio))
-        if 1 <= level <= 40 and abs(ratio * 2.0**level - 1) <= 1e-9:
-            return 1, level
-        raise ValueError(
-            f"dt = {dt} does not fit grid = {self.grid}: dt must be a whole multiple of the grid, or grid/2, grid/4, …"
-        )
-
     def blocks(self, n_noise: int) -> int:
         """As many as one likes."""
         return 2**30
 
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "BrownianWindow":
         """The window; it needs no data, so it is the same for all blocks."""
-        m, level = self._levels(dt)
+        m, level = _levels(self.grid, dt)
         grid = self.grid or dt
         traced: Any = (
             None if self.grid is None or level or needs.halvings else np.asarray(m)
@@ -132,6 +117,22 @@ def mean_third(x: Float[Array, "*n M"], h: Float[Array, ""] | float) -> Float[Ar
 def _tail(p: int) -> float:
     """Σ_{r>p} 1/r²."""
     return float(np.pi**2 / 6 - np.sum(1.0 / np.arange(1, p + 1) ** 2.0))
+
+
+def _levels(grid: float | None, dt: float) -> tuple[int, int]:
+    """(m, L): dt = m·grid/2^L with m = 1 or L = 0."""
+    if grid is None:
+        return 1, 0
+    ratio = dt / grid
+    nearest = round(ratio)
+    if nearest >= 1 and abs(ratio - nearest) <= 1e-9 * nearest:
+        return nearest, 0
+    level = round(np.log2(1 / ratio))
+    if 1 <= level <= 40 and abs(ratio * 2.0**level - 1) <= 1e-9:
+        return 1, level
+    raise ValueError(
+        f"dt = {dt} does not fit grid = {grid}: dt must be a whole multiple of the grid, or grid/2, grid/4, …"
+    )
 
 
 @jax.tree_util.register_dataclass

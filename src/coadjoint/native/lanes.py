@@ -17,6 +17,7 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
+from ..numerics.caching import Bounded
 from ..numerics.jaxprs import elements
 from ..numerics.moves import objects
 from .code import Code, Value
@@ -28,14 +29,15 @@ from .pairs import as_complex, as_reals, without_complex
 from .refused import Refused
 
 _MOST_FOLDED = 20  # of so many operations in a program as it stands, one may be left after folding
+_KEPT = 2**16  # bytes of numbers, up to which what code reads of them is kept
 
 
 class NativeLoop(NamedTuple):
     """The compiled loop over steps, and what it has to be given."""
 
     loop: Any  # what the target made of it
-    uniforms: Callable[[list], Array]  # of the shared numbers: what the code reads of them
-    drawn: Callable[[list], Array] | None  # of those of the path, if the code draws it: what it reads after those
+    uniforms: Callable[[list], np.ndarray]  # of the shared numbers: what the code reads of them
+    drawn: Callable[[list], np.ndarray] | None  # of those of the path, if the code draws it: what it reads after those
     operations: int  # of a step
     columns: tuple[int, ...]  # the elements of the path that the step reads
     saved: PyTree  # what a step saves, as shapes
@@ -178,15 +180,22 @@ def _drawn(code: Code, draw: Drawing, columns: tuple, member: Value, limit: int)
     return uniforms, Draw(lines, block, k, names, *rows)
 
 
-def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], Array]:
-    """What a program of the shared numbers gives, as words."""
+def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], np.ndarray]:
+    """What a program of the shared numbers gives, as words; those of the numbers met last are kept."""
+    kept: Bounded[np.ndarray] = Bounded(8)
 
     @jax.jit
     def words(shared: list) -> Array:
         out = jex.jaxpr_as_fun(program)(*as_reals(shared))
         return jnp.stack(out) if out else jnp.zeros(0)
 
-    return words
+    def of(shared: list) -> np.ndarray:
+        numbers = [np.asarray(x) for x in shared]
+        if sum(x.nbytes for x in numbers) > _KEPT:
+            return np.asarray(words(shared))
+        return kept.get(tuple(x.tobytes() for x in numbers), lambda: np.asarray(words(shared)))
+
+    return of
 
 
 def _with_pattern(x: Array, pattern: Any) -> LaneArray:

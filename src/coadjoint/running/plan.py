@@ -120,8 +120,8 @@ class Plan:
         leaves, treedef = jax.tree.flatten(window)
         key = treedef, tuple((np.shape(x), x.dtype) for x in leaves)
         zero = jax.ShapeDtypeStruct((), jnp.int64)
-        block = _increments.get(key, lambda: jax.eval_shape(lambda w, z: w.block(z, z), window, zero))
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), block)
+        first = lambda window, z: jax.tree.map(lambda x: x[0], window.block(z, z))
+        return _increments.get(key, lambda: jax.eval_shape(first, window, zero))
 
     @property
     def whole_window(self) -> Window:

@@ -44,7 +44,7 @@ class Source:
             own = np.broadcast_to(members[:, None, :], (groups, 1, width * self.side))
             lanes = np.broadcast_to(np.arange(self.side).repeat(width), own.shape)
             self.own = np.concatenate([own, lanes], axis=1)
-            self.uniforms = np.asarray(self.native.uniforms(jax.tree.leaves(window)))
+            self.uniforms = self.native.uniforms(jax.tree.leaves(window))
             self.rows = np.empty((groups, self.blocks * BLOCK // (2 * self.side), 2 * len(columns), width * self.side))
 
     def draw(self, b: int, end: int) -> Float[np.ndarray, "groups steps columns width"]:
@@ -89,7 +89,7 @@ class Motions:
             each = np.broadcast_to(np.tile(columns, groups)[:, None], (groups * len(columns), width))
             member = np.repeat(members, len(columns), axis=0)
         self.own = np.stack([member, each], axis=1)
-        self.uniforms = np.asarray(native.uniforms(jax.tree.leaves(window)))
+        self.uniforms = native.uniforms(jax.tree.leaves(window))
         self.rows = np.empty((len(each), rows, 2, each.shape[1]))
 
     @classmethod

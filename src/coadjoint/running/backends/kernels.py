@@ -145,4 +145,4 @@ class Held:
 
     def uniforms(self, kernel: Kernel) -> np.ndarray:
         """What a kernel reads of what all share."""
-        return np.asarray(kernel.native.uniforms(self.shared))
+        return kernel.native.uniforms(self.shared)

@@ -164,7 +164,7 @@ class GpuStepper:
         self.kernel, machine = kernel, self.program.machine
         words = [self.held.uniforms(kernel)]
         if kernel.native.drawn is not None:
-            words.append(np.asarray(kernel.native.drawn(jax.tree.leaves(self.plan.first_window))))
+            words.append(kernel.native.drawn(jax.tree.leaves(self.plan.first_window)))
         self.uniforms = self._put(np.concatenate([*words, np.zeros(1)]))
         loop = kernel.native.loop
 

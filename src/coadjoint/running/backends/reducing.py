@@ -108,7 +108,7 @@ def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> R
 
 def constants(native: NativeLoop) -> np.ndarray:
     """What the code reads of the reducer's own numbers."""
-    return np.asarray(native.uniforms([]))
+    return native.uniforms([])
 
 
 # On a CPU.

@@ -52,9 +52,28 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
+class Keeper(threading.Thread):
+    """Starts workers that Dask has given up, because they died while they started: as a queue does, or a cloud."""
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster, self.over = cluster, threading.Event()
+
+    def run(self):
+        while not self.over.wait(1.0):
+            self.cluster.scale(2)
+
+    def __enter__(self):
+        self.start()
+
+    def __exit__(self, *exc):
+        self.over.set()
+        self.join()
+
+
 @pytest.fixture
 def client(cluster):
-    with distributed.Client(cluster) as client:
+    with distributed.Client(cluster) as client, Keeper(cluster):
         client.wait_for_workers(2, timeout=60)
         yield client
 
@@ -544,6 +563,31 @@ def test_any_cluster(workers, processes, tmp_path):
             run(tmp_path / f"{name}-here.zarr")
             run(tmp_path / f"{name}-there.zarr", on=cluster)
             same_store(tmp_path / f"{name}-here.zarr", tmp_path / f"{name}-there.zarr")
+
+
+@pytest.mark.slow
+def test_workers_of_our_own_that_die_while_they_start(tmp_path, whole):
+    """Dask gives them up; local: starts others."""
+    import dask
+    from distributed import Nanny
+
+    path, seen = tmp_path / "run.zarr", set()
+
+    def kill_each():
+        """Every process, once when it runs and once when it starts again."""
+        while len(seen) < 4:
+            for nanny in list(Nanny._instances):
+                if nanny.pid is not None and nanny.pid not in seen and path.exists():
+                    seen.add(nanny.pid)
+                    with suppress(ProcessLookupError):
+                        os.kill(nanny.pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    threading.Thread(target=kill_each, daemon=True).start()
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "3s"}):
+        cj.ensemble(SYSTEM, MU0, **LONG, out=path, on="local:2")
+    assert len(seen) == 4
+    same_store(path, whole)
 
 
 @pytest.mark.slow

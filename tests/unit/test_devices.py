@@ -5,6 +5,7 @@ own, which talk to each other (jax.distributed) where there are two.
 """
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -16,11 +17,12 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
+from coadjoint.store.checkpoints import Checkpoints, block_name, piece_name
 
 PROGRAM = """
 import os, sys
 me, processes, port, devices = (int(x) for x in sys.argv[1:5])
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_platform_device_count={devices}"
 import jax
 if processes > 1:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -32,6 +34,9 @@ from coadjoint.running.backends import spreading, xla
 def torus(n, noise=None):
     omega = cj.fluids.random_field(cj.fluids.Torus(n, "paper"), 0)
     return cj.models.sine_euler(n=n, noise_modes=noise, omega=np.asarray(omega))
+
+def sphere(n):
+    return cj.models.euler_sphere(n=n, rotation=1.0)
 
 def off(a, b):
     return float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(np.asarray(a)).max())
@@ -105,6 +110,107 @@ assert [s.data.shape for s in points.mu.addressable_shards] == [(1, 9, 33)] * 4
     )
 
 
+TOGETHER = """
+import errno, signal
+from coadjoint.running import loop
+from coadjoint.store import sink
+from coadjoint.store.checkpoints import Checkpoints
+loop._FIRST_CHUNK, loop._CHUNK_SECONDS, sink._BUFFER = 1, 0.0, 0  # a commit every step
+system, W = sphere(17)
+save_piece, wanted = Checkpoints.save_piece, sink.StoreSink._wanted
+
+def full(self, number, step, *rest):
+    if me == 1 and step == 3:
+        raise OSError(errno.ENOSPC, "no space")
+    save_piece(self, number, step, *rest)
+
+def pressed(self):
+    if me == 0 and self.marked[0] == 5:
+        signal.raise_signal(signal.SIGINT)
+    return wanted(self)
+
+def killed(self, number, step, *rest):
+    save_piece(self, number, step, *rest)
+    if me == 1 and step == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def ends(kind, resume):
+    try:
+        cj.solve(system, W, t1=1.2, dt=0.1, save_every=2, devices=jax.devices(), out={path!r}, resume=resume)
+    except kind as error:
+        print(error, flush=True)
+
+Checkpoints.save_piece = full
+ends(cj.StoreError, False)
+Checkpoints.save_piece, sink.StoreSink._wanted = save_piece, pressed
+ends(KeyboardInterrupt, True)
+Checkpoints.save_piece = killed
+ends((), True)
+"""
+AND_ON = """
+import warnings
+warnings.simplefilter("ignore")
+system, W = sphere(17)
+path, run = {path!r}, dict(dt=0.1, save_every=2)
+for t1, devices in ((1.2, 8), (1.6, 2), (2.0, 1)):
+    there = cj.solve(system, W, t1=t1, out=path, resume=True, devices=devices, **run)
+here = cj.solve(system, W, t1=2.0, **run)
+assert off(here.mu, there.mu) < 1e-13, off(here.mu, there.mu)
+assert off(here.mu[0], here.mu[-1]) > 1e-2
+"""
+
+
+def test_all_processes_write_one_store_and_others_go_on(tmp_path):
+    """A sphere, on 4 devices of two, then on 8, 2 and 1, equal to one device all the way to round-off.
+
+    A full disk and Ctrl-C end both processes with a sentence; one that dies between leaves a checkpoint that is whole.
+    """
+    path, port = tmp_path / "run.zarr", a_port()
+    both = [start(TOGETHER.format(path=str(path)), 2, me, 2, port) for me in range(2)]
+    (first, _), (second, _) = (process.communicate(timeout=600) for process in both)
+    assert [process.returncode != 0 for process in both] == [True, True]
+    assert "process 1 cannot write its part, and says why. It holds the run up to step 2 (t = 0.2)" in first
+    assert "cannot be written: the disk is full. It holds the run up to step 2 (t = 0.2)" in second
+    for said in (first, second):
+        assert "stopped at step 5 (t = 0.5); go on with: coadjoint resume " in said
+
+    # Killed when its piece was there, and the checkpoint was not.
+    found = Checkpoints(path).read(0)
+    assert found is not None and found.step == 8 and len(found.pieces) == 2
+    pieces = {piece.name for piece in path.glob("checkpoint/piece-*.npz")}
+    assert pieces > set(found.pieces) and "piece-000000-9-1.npz" in pieces
+    assert [x.shape for x in Checkpoints(path).whole(found).values()].count((17, 17)) >= 1
+    assert {p.name for p in path.glob("mu/c.*")} >= {"c.0.0.0", "c.0.1.0"}
+    assert cj.open(path).sizes["time"] == 5
+    run(AND_ON.format(path=str(path)), 8)
+    assert not list(path.glob("checkpoint/piece-*")) and not list(path.glob("checkpoint/*.lock"))
+
+
+def test_a_piece_that_is_missing_or_cut_off(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    checkpoints, n = Checkpoints(tmp_path), 6
+    x, spread = np.arange(n * n, dtype=complex).reshape(n, n), [(".mu", (n, n), "complex128")]
+    for process, rows in enumerate((slice(0, 4), slice(4, 6))):
+        checkpoints.save_piece(0, 7, process, {block_name(".mu", rows.start): x[rows]})
+    pieces = [piece_name(0, 7, k) for k in range(2)]
+    checkpoints.save(0, 7, 1, "xla", {}, pieces=pieces, spread=spread)
+    found = checkpoints.read(0)
+    assert found is not None
+    np.testing.assert_array_equal(checkpoints.whole(found)[".mu"], x)
+    (tmp_path / "checkpoint" / piece_name(0, 8, 0)).touch()
+    checkpoints.tidy(1)
+    assert sorted(p.name for p in tmp_path.glob("checkpoint/piece*")) == pieces
+    with pytest.raises(cj.StoreError, match="have not all rows"):
+        checkpoints.whole(found._replace(pieces=found.pieces[:1]))
+    second = tmp_path / "checkpoint" / pieces[1]
+    second.write_bytes(second.read_bytes()[:-20])
+    with pytest.raises(cj.StoreError, match=r"piece-000000-7-1\.npz is damaged"):
+        checkpoints.whole(found)
+    second.unlink()
+    with pytest.raises(cj.StoreError, match=r"piece-000000-7-1\.npz is missing: it is a piece of the checkpoint"):
+        checkpoints.whole(found)
+
+
 def test_bad_devices():
     system, W = cj.models.sine_euler(n=9, noise_modes=None)
     run: Any = {"t1": 0.1, "dt": 0.1}
@@ -148,7 +254,7 @@ def test_methods_that_cannot_be_spread(monkeypatch):
 # What takes longer.
 
 BOTH = """
-system, W = torus({n})
+system, W = {flow}({n})
 run = dict(t1=0.1, dt=0.02, save_every=5)
 here = cj.solve(system, W, **run)
 there = cj.solve(system, W, devices=jax.devices(), **run)
@@ -159,10 +265,10 @@ assert off(here.mu, there.mu) < 1e-13
 
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 4, 8])
-@pytest.mark.parametrize("n", [129, 513])
-def test_any_devices(n, devices):
+@pytest.mark.parametrize("flow, n", [("torus", 129), ("torus", 513), ("sphere", 129), ("sphere", 513)])
+def test_any_devices(flow, n, devices):
     out = run(
-        BOTH.format(n=n)
+        BOTH.format(flow=flow, n=n)
         + f"one = memory({n}, 1, system, W, **run)\nshare = memory({n}, {devices}, system, W, **run)\n"
         + "print(one, share)",
         devices,
@@ -188,17 +294,17 @@ for system, W in (sphere, torus(33, ((1, 1), (2, -1))), torus(257, ((1, 1), (2, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [129, 513])
-def test_two_processes(n):
+@pytest.mark.parametrize("flow, n", [("torus", 129), ("torus", 513), ("sphere", 129)])
+def test_two_processes(flow, n):
     port = a_port()
-    for process in [start(BOTH.format(n=n), 2, me, 2, port) for me in range(2)]:
+    for process in [start(BOTH.format(flow=flow, n=n), 2, me, 2, port) for me in range(2)]:
         ended(process)
 
 
 LONG = """
 system, W = torus(65)
 run = dict(t1=4.0, dt=0.002, save_every=50)
-cj.solve(system, W, devices=jax.devices(), out={out!r}, **run)
+cj.solve(system, W, devices=jax.devices(), out={out!r}, resume={resume}, **run)
 """
 ON = """
 import warnings
@@ -212,16 +318,25 @@ assert off(here.mu, there.mu) < 1e-11, off(here.mu, there.mu)
 
 
 @pytest.mark.slow
-def test_a_killed_process_and_on_with_one(tmp_path):
-    """The other one ends too, soon, and the store is whole."""
-    path = tmp_path / "run.zarr"
-    port = a_port()
-    both = [start(LONG.format(out=str(path)), 2, me, 2, port) for me in range(2)]
-    while not list(path.glob("checkpoint/*.npz")) and all(p.poll() is None for p in both):
-        time.sleep(0.1)
-    both[1].kill()
-    began = time.monotonic()
-    both[0].communicate(timeout=120)
-    assert both[0].returncode != 0 and time.monotonic() - began < 60
-    both[1].communicate()
+def test_killed_processes_and_on_with_one(tmp_path):
+    """At random moments, the first or another: the other one ends too, soon, and the store goes on, whole."""
+    path, moments = tmp_path / "run.zarr", random.Random(0)
+    own, steps = path / "checkpoint" / "part-000000.npz", [0]
+    for victim in (1, 0, 1):
+        port, began = a_port(), time.time()
+        code = LONG.format(out=str(path), resume=path.exists())
+        both = [start(code, 2, me, 2, port) for me in range(2)]
+        while not (own.exists() and own.stat().st_mtime > began) and all(p.poll() is None for p in both):
+            time.sleep(0.05)
+        time.sleep(moments.uniform(0.0, 3.0))
+        both[victim].kill()
+        began = time.monotonic()
+        _, words = both[1 - victim].communicate(timeout=120)
+        assert both[1 - victim].returncode != 0 and time.monotonic() - began < 60, words[-4000:]
+        both[victim].communicate()
+        found = Checkpoints(path).read(0)
+        assert found is not None and found.step > steps[-1]
+        Checkpoints(path).whole(found)
+        steps.append(found.step)
+    assert steps[-1] < 2000  # there was something left to do
     run(ON.format(out=str(path)), 1)

@@ -13,7 +13,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.command import summary
-from coadjoint.store import conditions, creating, sink
+from coadjoint.store import checkpoints, conditions, creating
 
 DATA = Path(__file__).parents[1] / "data" / "stores-0.1"
 TOP, MU0 = cj.models.heavy_top()
@@ -175,7 +175,7 @@ def test_a_difference_in_an_old_store_is_named(tmp_path):
 def test_an_old_store_whose_arithmetic_was_another(tmp_path, monkeypatch):
     """When the arithmetic changes, a run goes on with a sentence on it, and a note of the step."""
     path = unpacked("solve", tmp_path)
-    for module in (creating, sink):
+    for module in (creating, checkpoints):
         monkeypatch.setattr(module, "arithmetic", lambda: 7)
     with pytest.warns(RuntimeWarning, match="arithmetic: the store has 1, this run has 7"):
         try:

@@ -27,8 +27,11 @@ _LOOK = 2.0  # seconds between two looks at how many workers there are
 class Cluster:
     """A Dask cluster as a place for tiles."""
 
-    def __init__(self, client: Any, plans: Sequence[Plan], programs: Sequence[Program], out: Any, closely: bool):
+    def __init__(
+        self, client: Any, plans: Sequence[Plan], programs: Sequence[Program], out: Any, closely: bool, own: int = 0
+    ):
         self.client, self.closely = client, closely
+        self.own = own  # so many workers are ours to keep up
         self.address = client.scheduler.address
         self.refused: dict[str, str] = {}
         self.seen, self._slots = 0.0, 0
@@ -56,12 +59,19 @@ class Cluster:
         now = time.monotonic()
         if now - self.seen > _LOOK:
             with suppress(OSError):
-                threads = self.client.nthreads()
+                threads = self._threads()
                 if not threads and self._slots:
                     say("there are no workers left; waiting for new ones.")
                 self._slots = sum(n for address, n in threads.items() if address not in self.refused)
             self.seen = time.monotonic()
         return self._slots
+
+    def _threads(self) -> dict[str, int]:
+        """Of each worker. Dask gives one up that dies while it starts, or is slow to: ours are started again."""
+        threads = self.client.nthreads()
+        if len(threads) < self.own:
+            self.client.cluster.scale(self.own)
+        return threads
 
     def allowed(self) -> list[str] | None:
         """The workers that may be given a task; None for all."""
@@ -93,7 +103,7 @@ class Cluster:
             while not answers:
                 if not self.client.nthreads():
                     say(f"{self.address} has no workers yet; waiting for the first.")
-                while not self.client.nthreads():
+                while not self._threads():
                     time.sleep(_LOOK / 4)
                 found = self._ask(_greeting(list(self.about["modules"]), probe))
                 answers = {k: v for k, v in found.items() if not isinstance(v, OSError)}  # who died meanwhile is gone
@@ -201,7 +211,8 @@ def connected(
     except ImportError:
         raise ClusterError("on= needs Dask: pip install 'coadjoint[cluster]'.") from None
     with _client(on, distributed) as client:
-        cluster = Cluster(client, plans, programs, out, progress is not False)
+        own = len(client.cluster.worker_spec) if _is_local(on) else 0
+        cluster = Cluster(client, plans, programs, out, progress is not False, own)
         if progress is not False:
             say(f"{len(client.nthreads())} workers; dashboard at {client.dashboard_link}")
         yield cluster
@@ -215,7 +226,7 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
         if on.status != "running":
             raise ClusterError(f"on is a client that is {on.status}: make a new one.")
         yield on
-    elif isinstance(on, str) and on.startswith("local:"):
+    elif _is_local(on):
         with _local(on, distributed) as cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
     elif isinstance(on, str) or hasattr(on, "scheduler_address"):
@@ -230,6 +241,10 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
             f"on must be a distributed.Client, a Dask cluster, an address such as 'tcp://10.0.0.1:8786', or 'local:8', "
             f"not {on!r}."
         )
+
+
+def _is_local(on: Any) -> bool:
+    return isinstance(on, str) and on.startswith("local:")
 
 
 def _local(on: str, distributed: Any) -> Any:

@@ -8,13 +8,18 @@ import numpy as np
 from .plan import Plan
 
 
+def hosts(plan: Plan) -> int:
+    """To how many processes the devices of a plan belong."""
+    return len({device.process_index for device in plan.devices}) or 1
+
+
 def several(plan: Plan) -> bool:
     """Whether the devices of a plan belong to several processes."""
-    return len({device.process_index for device in plan.devices}) > 1
+    return hosts(plan) > 1
 
 
 def first() -> bool:
-    """Whether this is the process that decides, and writes."""
+    """Whether this is the process that decides."""
     return jax.process_index() == 0
 
 
@@ -23,6 +28,13 @@ def said(value: float) -> float:
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     return float(broadcast_one_to_all(np.float64(value)))
+
+
+def of_all(value: float) -> list[float]:
+    """What each process says, in their order; all must ask."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    return np.ravel(process_allgather(np.float64(value))).tolist()
 
 
 def agreed(plan: Plan) -> Callable[[float], float]:

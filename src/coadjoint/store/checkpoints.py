@@ -2,24 +2,39 @@
 
 The tiles of an ensemble are many and their checkpoints small. A tile's own file is newer than what is packed, and is
 removed only when the pack is on disk.
+
+Where several processes run a tile, each writes what it has of large matrices to a piece of its own, under a name with
+the step. The tile's file names the pieces, and is written when all of them are on disk; until then the one before it
+counts, whose pieces are still there. So whoever dies when, there is a checkpoint that is whole.
 """
 
 import io
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..running.points import Totals
-from .durable import damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
-from .formats import checkpoint_now
+from .conditions import arithmetic
+from .durable import StoreError, damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
+from .formats import FORMAT, checkpoint_now
 from .layout import totals_of
 from .locks import CHECKPOINTS
 
-_PACK = "all.zip"
+_PACK, _ENDING = "all.zip", ".npz"
+_AT = "@"  # in the name of a block, before the row it begins with
 _LARGEST_PACK = 2**27  # bytes; what is larger has large files, which may stay as they are
+
+
+def piece_name(number: int, step: int, process: int) -> str:
+    """The file of a piece."""
+    return f"piece-{number:06d}-{step}-{process}{_ENDING}"
+
+
+def block_name(leaf: str, row: int) -> str:
+    """A block of rows in a piece."""
+    return f"{leaf}{_AT}{row}"
 
 
 class Checkpoint(NamedTuple):
@@ -30,6 +45,8 @@ class Checkpoint(NamedTuple):
     backend: str
     arithmetic: int
     leaves: dict[str, np.ndarray]  # of its points, by their names, and of its rows where these are kept here
+    pieces: tuple[str, ...] = ()  # files with the rest of its points, which are read when asked for
+    spread: tuple = ()  # that rest: names, shapes, kinds of numbers
 
     @property
     def totals(self) -> dict[str, np.ndarray]:
@@ -46,7 +63,7 @@ class Checkpoints:
 
     def path(self, number: int) -> Path:
         """The file of a tile while it runs."""
-        return self.folder / f"part-{number:06d}.npz"
+        return self.folder / f"part-{number:06d}{_ENDING}"
 
     def packed(self) -> dict[str, bytes]:
         """What is packed, by the names of the files it was; read when it is first there."""
@@ -73,15 +90,52 @@ class Checkpoints:
             found = load_checkpoint(self.folder / _PACK, packed.get(path.name, b""))
             assert found is not None
         header, leaves = checkpoint_now(*found)
-        return Checkpoint(header["step"], header["rows"], header["backend"], header["arithmetic"], leaves)
+        about = header["step"], header["rows"], header["backend"], header["arithmetic"], leaves
+        return Checkpoint(*about, *(tuple(header.get(name, ())) for name in ("pieces", "spread")))
 
     def read_all(self, count: int) -> list[Checkpoint | None]:
         """Those of all tiles."""
         return [self.read(k) for k in range(count)]
 
-    def save(self, number: int, header: dict[str, Any], leaves: Sequence[np.ndarray]) -> None:
-        """Replace that of a tile, durably."""
-        save_checkpoint(self.path(number), header, leaves)
+    def save(
+        self, number: int, step: int, rows: int, backend: str, leaves: dict[str, np.ndarray], **pieces: Any
+    ) -> None:
+        """Replace that of a tile, durably; with the names of its pieces, which are on disk, and what is in them."""
+        about = {"format": FORMAT, "step": step, "rows": rows, "backend": backend, "arithmetic": arithmetic()}
+        about["leaves"] = [[name, list(x.shape), str(x.dtype)] for name, x in leaves.items()]
+        save_checkpoint(self.path(number), about | pieces, list(leaves.values()))
+
+    # Pieces.
+
+    def save_piece(self, number: int, step: int, process: int, blocks: dict[str, np.ndarray]) -> None:
+        """What a process has, by names and first rows (`block_name`), durably."""
+        header = {"step": step, "leaves": list(blocks)}
+        save_checkpoint(self.folder / piece_name(number, step, process), header, list(blocks.values()))
+
+    def whole(self, found: Checkpoint) -> dict[str, np.ndarray]:
+        """The leaves of a checkpoint, those in pieces put together."""
+        out = {name: np.empty(shape, dtype) for name, shape, dtype in found.spread}
+        rows = dict.fromkeys(out, 0)
+        for piece in found.pieces:
+            read = load_checkpoint(self.folder / piece)
+            if read is None:
+                raise StoreError(f"{self.folder / piece} is missing: it is a piece of the checkpoint.")
+            for block, x in zip(read[0]["leaves"], read[1], strict=True):
+                name, _, at = block.rpartition(_AT)
+                out[name][..., int(at) : int(at) + x.shape[-2], :] = x
+                rows[name] += x.shape[-2]
+        if any(rows[name] != x.shape[-2] for name, x in out.items()):
+            raise StoreError(f"{self.folder}: pieces of the checkpoint are damaged: they have not all rows.")
+        return found.leaves | out
+
+    def tidy(self, count: int) -> None:
+        """Remove pieces that no checkpoint names: of commits that were replaced, or did not come about."""
+        pieces = list(self.folder.glob(f"piece-*{_ENDING}"))
+        if pieces:
+            named = {name for found in self.read_all(count) if found is not None for name in found.pieces}
+            for path in pieces:
+                if path.name not in named:
+                    path.unlink()
 
     def pack(self, count: int) -> None:
         """All in one file, if there are several, they are small, and one of them is new."""

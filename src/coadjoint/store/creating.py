@@ -17,6 +17,7 @@ from zarr.storage import LocalStore
 from ..models.origin import origin
 from ..running.backends.base import Program
 from ..running.plan import Plan
+from .checkpoints import Checkpoints
 from .conditions import arithmetic, versions
 from .configuration import configuration, differences
 from .durable import Files, StoreError, reason, remove_partial, sync, sync_tree
@@ -195,6 +196,7 @@ def reopen(
         found = contents(path, "resume")  # now that nobody else changes it
         _compare(path, found.header, plans)
         remove_partial(path)
+        Checkpoints(path).tidy(len(found.checkpoints))
         root = zarr.open_group(Files(path), mode="r+", use_consolidated=False)
         _update_header(path, root, found, plans, programs, platform)
         _extend(path, root, plans, layout)

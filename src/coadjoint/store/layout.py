@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ..running.hosts import hosts
 from ..running.naming import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 from ..running.plan import Plan
 
@@ -20,6 +21,7 @@ _FILE_BYTES = 2**21  # of the largest variable
 _LONGEST_FILE = 2**16  # saved times
 _MEMBERS = 2**17  # whose totals are in one file
 _KEPT_BYTES = 2**20  # of the accumulators of a tile, up to which they are kept in its checkpoint
+STATE = "mu"  # the variable of states
 TIMES = 2**16  # saved times in a file of the coordinate
 TOTALS = {
     "steps": "steps done",
@@ -108,6 +110,7 @@ class Layout:
     rows: int  # saved times in a file
     time: str  # the dimension along saved times
     variables: dict[str, Variable]
+    hosts: int = 1  # processes that write a state, a band of its rows each
 
     @staticmethod
     def of(plans: Sequence[Plan], axes: tuple[Axis, ...] = (), header: dict[str, Any] | None = None) -> "Layout":
@@ -129,7 +132,8 @@ class Layout:
             inner = {name: x for name, x in inner.items() if name != "orbit_error" or name in header["variables"]}
             kept = plan.reduce is not None and not inner.keys() <= header["variables"].keys()
         inner = {} if kept else inner
-        bare = Layout(axes, plan.members, plan.tile, plan.tiles, max(p.n_saved for p in plans), rows, time, {})
+        saved = max(p.n_saved for p in plans)
+        bare = Layout(axes, plan.members, plan.tile, plan.tiles, saved, rows, time, {}, hosts(plan))
         found = [*bare._coordinates(plan), *bare._rows(plan, inner), *bare._reduced(plan), *bare._once(plan)]
         return replace(bare, variables={v.name: v for v in found})
 
@@ -216,7 +220,10 @@ class Layout:
     def _along_time(self, name: str, lead: _Lead, inner: _Inner, kind: str) -> Variable:
         attrs = {"long_name": inner.about, "units": "1"} | ({} if self.time == "time" else {"coordinates": "time"})
         dims, sizes, in_file = lead.then(self.time, self.saved, self.rows)
-        shapes = (*sizes, *inner.shape), (*in_file, *inner.shape)
+        own = inner.shape
+        if self.hosts > 1 and name == STATE:
+            own = (*own[:-2], -(-own[-2] // self.hosts), own[-1])
+        shapes = (*sizes, *inner.shape), (*in_file, *own)
         return Variable(name, (*dims, *inner.dims), *shapes, inner.dtype, attrs, kind)
 
     def _once(self, plan: Plan) -> Iterator[Variable]:
@@ -249,7 +256,7 @@ def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:
         for name, leaf in named_leaves(record.values[0]):
             yield name, like(leaf, leaf_dims(name, leaf.ndim), "saved function of the state")
     else:
-        yield "mu", like(record.values, state_dims(algebra), "state")
+        yield STATE, like(record.values, state_dims(algebra), "state")
     for name, dims, leaf in group_variables(record.g):
         yield name, like(leaf, dims, "group element")
     yield "energy", _Inner((), (), np.dtype(float), "Hamiltonian")
@@ -267,7 +274,7 @@ def rows_of(plan: Plan, rows: PyTree) -> tuple[dict[str, np.ndarray], np.ndarray
     if plan.reduce is not None:
         return {f"partial_{i}": np.array(x)[None] for i, x in enumerate(jax.tree.leaves(rows))}, None
     saved, states = rows.values if plan.custom else (None, rows.values)
-    named = dict(named_leaves(saved)) if plan.custom else {"mu": states}
+    named = dict(named_leaves(saved)) if plan.custom else {STATE: states}
     named |= dict(named_leaves(rows.g, "g"))
     return {name: np.array(x) for name, x in named.items()}, np.array(states)
 
@@ -279,5 +286,5 @@ def rows_back(plan: Plan, named: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]
         leaves = [named[name] for name, _ in named_leaves(like, prefix)]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
-    values = tree(plan.record.values[0], "saved") if plan.custom else named["mu"]
+    values = tree(plan.record.values[0], "saved") if plan.custom else named[STATE]
     return values, tree(plan.record.g, "g")

@@ -63,6 +63,7 @@ def recording(
         with interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
             yield Store(path, layout, stop, savers, writers, plans, programs, place)
         with contextlib.suppress(OSError):  # then there are more files, and nothing is lost
+            Checkpoints(path).tidy(len(plans) * layout.tiles)
             Checkpoints(path).pack(len(plans) * layout.tiles)
     finally:
         lock.release()  # when all that was under way is written

@@ -16,10 +16,8 @@ from ..running.naming import named_leaves
 from ..running.plan import Plan
 from ..running.points import Point, Record
 from ..running.results import Outcome, built
-from .conditions import arithmetic
 from .diagnostics import DIAGNOSTICS, Diagnostics
 from .durable import StoreError, in_parallel, reason, sync
-from .formats import FORMAT
 from .layout import rows_back, rows_of, totals_of
 from .locks import tile_locks
 from .reading import Stored, contents
@@ -32,7 +30,7 @@ _SECONDS = 1.0  # between checkpoints, at least …
 _SHARE = 40  # … and so many times what one takes
 _ROWS = ".rows."  # begins the names of rows in a checkpoint
 _BUFFER = 2**25  # bytes of rows that wait to be written, at most
-COMMIT, STOP = 1, 2  # what is to be done now, in all processes
+SETTLE, COMMIT, STOP = 1, 2, 4  # what is to be done now, in all processes; one, several or none
 _PATIENCE = 10.0  # seconds that others have to commit what they hold
 
 
@@ -191,9 +189,9 @@ class StoreSink:
         if found is None:
             self.marked = (0, lambda: points)
             return 0, points
-        expected = self._leaves(points)
-        kept = {name.removeprefix(_ROWS): x[None] for name, x in found.leaves.items() if name.startswith(_ROWS)}
-        leaves = {name: x for name, x in found.leaves.items() if not name.startswith(_ROWS)}
+        expected, there = self._leaves(points), self.store.checkpoints.whole(found)
+        kept = {name.removeprefix(_ROWS): x[None] for name, x in there.items() if name.startswith(_ROWS)}
+        leaves = {name: x for name, x in there.items() if not name.startswith(_ROWS)}
         same = leaves.keys() == expected.keys() and all(
             (x.shape, x.dtype) == (expected[name].shape, expected[name].dtype) for name, x in leaves.items()
         )
@@ -203,7 +201,7 @@ class StoreSink:
                 f"integrator than {type(self.plan.integrator).__name__} has."
             )
         shapes, structure = jax.tree.flatten(points)
-        arrays = [found.leaves[name].reshape(x.shape) for name, x in zip(expected, shapes, strict=True)]
+        arrays = [leaves[name].reshape(x.shape) for name, x in zip(expected, shapes, strict=True)]
         found_points = jax.tree.unflatten(structure, arrays)
         self.saved = found.rows
         if self.store.layout.keeps_rows:
@@ -220,22 +218,30 @@ class StoreSink:
             scales = self.diagnostics.scales(states[:, 0])
             self._guard(lambda: [self._write_once(name, x) for name, x in scales.items()])
         if next(iter(named.values())).shape[1]:
-            self.fresh.append((named, states))
+            self.fresh.append(self._own(named, states))
+
+    def _own(self, named: dict[str, np.ndarray], states: np.ndarray | None) -> tuple:
+        """What of rows is written here, and the states of which there are diagnostics."""
+        return named, states
 
     def mark(self, n: int, points: Callable[[], Point]) -> None:
         """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
         self.marked = (n, points)
-        if self.saving is not None and self.saving[1].done():
+        wanted = int(self.agreed(self._wanted()))
+        if wanted & SETTLE:
             self._settle()
-        due = time.perf_counter() - self.last >= max(_SECONDS, _SHARE * self.cost)
-        waiting = sum(x.nbytes for rows, _ in self.fresh for x in rows.values())
-        due = (due and self.saving is None) or waiting >= _BUFFER
-        wanted = self.agreed(STOP if self.store.stop.is_set() else COMMIT if due else 0)
-        if wanted:
+        if wanted & (COMMIT | STOP):
             self.commit()
-        if wanted == STOP:
+        if wanted & STOP:
             self._end()
             raise Stopped(f"stopped at {self.reached()}; go on with: {self.store.how_to_go_on()}")
+
+    def _wanted(self) -> int:
+        settle = SETTLE if self.saving is not None and self.saving[1].done() else 0
+        due = time.perf_counter() - self.last >= max(_SECONDS, _SHARE * self.cost)
+        waiting = sum(x.nbytes for rows, _ in self.fresh for x in rows.values())
+        due = (due and (self.saving is None or settle)) or waiting >= _BUFFER
+        return settle | (COMMIT if due else 0) | (STOP if self.store.stop.is_set() else 0)
 
     def close(self) -> PyTree:
         """Commit the rest, and how the steps were solved; of accumulators, all there are."""
@@ -294,6 +300,13 @@ class StoreSink:
 
     def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
         """Rows up to `saved`, then the checkpoint: each durable before the next."""
+        self._save_rows(saved, fresh)
+        if self.store.layout.keeps_rows:
+            leaves = leaves | {f"{_ROWS}{name}": x[0] for name, x in self.tail.items()}
+        self.store.checkpoints.save(self.number, n, saved, self.output.program.backend, leaves)
+
+    def _save_rows(self, saved: int, fresh: list) -> None:
+        """Those that are new, durably."""
         if saved > self.saved:
             in_file = self.store.layout.rows
             base, stop = self._base(), min(-(-saved // in_file) * in_file, self.store.layout.saved)
@@ -306,17 +319,6 @@ class StoreSink:
             in_parallel(write, self.names, self.store.writers)
             self.saved = saved
             self.tail = {name: x[:, self._base() - base : saved - base].copy() for name, x in rows.items()}
-        if self.store.layout.keeps_rows:
-            leaves = leaves | {f"{_ROWS}{name}": x[0] for name, x in self.tail.items()}
-        header = {
-            "format": FORMAT,
-            "step": n,
-            "rows": saved,
-            "backend": self.output.program.backend,
-            "arithmetic": arithmetic(),
-            "leaves": [[name, list(x.shape), str(x.dtype)] for name, x in leaves.items()],
-        }
-        self.store.checkpoints.save(self.number, header, list(leaves.values()))
 
     def _rows(self, fresh: list, new: int) -> dict[str, np.ndarray]:
         """All rows from the file that comes next on, `new` ones of them fresh, with their diagnostics."""
@@ -363,7 +365,11 @@ class StoreSink:
         """Whole files from row `base` on, filled up, so that nothing need be read."""
         shape = len(rows), stop - base - rows.shape[1], *rows.shape[2:]
         rest = np.full(shape, self.store.layout.variables[name].fill_value, rows.dtype)
-        self._put(name, (slice(base, stop),), np.concatenate([rows, rest], 1))
+        self._put(name, (slice(base, stop), *self._part(name)), np.concatenate([rows, rest], 1))
+
+    def _part(self, name: str) -> tuple[slice, ...]:
+        """Where in a row of a variable that is which is written here, if it is not all of it."""
+        return ()
 
     def _write_once(self, name: str, value: np.ndarray) -> None:
         """What has no axis of times."""
@@ -372,7 +378,7 @@ class StoreSink:
 
     def _read(self, name: str, first: int, last: int) -> np.ndarray:
         lead = self._lead(name)
-        data = np.asarray(self.store.arrays[name][(*lead, slice(first, last))])
+        data = np.asarray(self.store.arrays[name][(*lead, slice(first, last), *self._part(name))])
         data = data.reshape(data.shape[len(self.output.where) :])
         return data if len(lead) > len(self.output.where) else data[None]
 

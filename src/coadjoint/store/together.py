@@ -1,79 +1,156 @@
-"""A store for a run of several processes: the first holds and writes it, the others keep step with it."""
+"""A store for a run of several processes: the first holds it and decides, each writes what it has.
 
-import threading
+A commit: every process writes its band of the states that were saved, and what it has of the matrices of the checkpoint
+as a piece; when all say that theirs is on disk, the first writes the checkpoint, which names the pieces. Whoever dies
+before that leaves the checkpoint of the commit before, whole.
+"""
+
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from ..running.backends.base import Program
-from ..running.hosts import first, said
+from ..running.backends.spreading import Later
+from ..running.hosts import first, hosts, of_all, said
 from ..running.loop import execute
 from ..running.plan import Plan
-from .durable import StoreError
-from .layout import Layout
+from ..running.points import Point
+from .checkpoints import block_name, piece_name
+from .durable import THREADS, StoreError
+from .layout import STATE, Layout
+from .locks import tile_lock
 from .reading import Stored, read_header
 from .recording import Store, interrupts, recording
-from .sink import STOP, Stopped, StoreOutput, StoreSink
+from .sink import StoreOutput, StoreSink
 from .tables import as_tables
 
 
 def record_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Stored:
     """Run a plan into a store, which all processes must see under one name."""
     path = Path(out)
-    if not first():
-        return _follow(plan, program, path)
-    experiment = None if resume else as_tables(plan)
     with ExitStack() as stack:
-        try:
-            store = stack.enter_context(recording([plan], [program], (), path, resume, experiment))
-        except BaseException:
-            said(False)
-            raise
-        said(True)
-        result = store.execute([0], progress)[0]
+        store = _held(stack, plan, program, path, resume) if first() else _followed(stack, plan, program, path)
+        result = execute(plan, program, _Together(store, 0, plan, program), progress)
     said(True)
     return result
 
 
-def _follow(plan: Plan, program: Program, path: Path) -> Stored:
+def _held(stack: ExitStack, plan: Plan, program: Program, path: Path, resume: bool) -> Store:
+    """The store, by the process that holds it."""
+    try:
+        experiment = None if resume else as_tables(plan)
+        store = stack.enter_context(recording([plan], [program], (), path, resume, experiment))
+    except BaseException:
+        said(False)
+        raise
+    said(True)
+    return store
+
+
+def _followed(stack: ExitStack, plan: Plan, program: Program, path: Path) -> Store:
+    """The store, by the others. Each has a lock, so that one that outlives the first is not taken for dead."""
     if not said(True):
         raise StoreError(f"{path}: the first process cannot write it, and says why.")
-    layout = Layout.of([plan], (), read_header(path, "resume"))
-    with interrupts(), ThreadPoolExecutor(1) as pool:  # Ctrl-C is heard by the first
-        store = Store(path, layout, threading.Event(), pool, pool, [plan], [program])
-        result = execute(plan, program, _Following(store, 0, plan, program))
-    said(True)
-    return result
+    lock = tile_lock(path, jax.process_index())
+    lock.acquire()
+    stack.callback(lock.remove)
+    stack.enter_context(interrupts())  # Ctrl-C is heard by the first
+    pools = [stack.enter_context(ThreadPoolExecutor(threads)) for threads in (1, THREADS)]
+    return Store(path, Layout.of([plan], (), read_header(path, "resume")), Event(), *pools, [plan], [program])
 
 
-class _Following(StoreOutput):
-    """What the others have of a store: they begin where it says, and write nothing."""
+class _Together(StoreOutput):
+    """The place of the run, in each process."""
 
-    def sink(self, tile: int) -> "_FollowingSink":
-        """One that keeps step."""
-        return _FollowingSink(self, tile)
+    def sink(self, tile: int) -> "_Part":
+        """The part of this process."""
+        self.last = _Part(self, tile)
+        return self.last
+
+    def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
+        """The first writes them."""
+        if first():
+            super().add_totals(tile, values)
 
 
-class _FollowingSink(StoreSink):
-    def add(self, at: int, rows: PyTree) -> None:
-        """The first process has the same."""
+class _Part(StoreSink):
+    """What a process writes: a band of states, a piece of checkpoints; the first also all that is small."""
 
-    def mark(self, n: int, points: Any) -> None:
-        """Where the first process commits, matrices are gathered, in which all take part."""
-        self.marked = (n, points)
-        wanted = self.agreed(0)
-        if wanted:
-            jax.tree.map(np.asarray, points())
-        if wanted == STOP:
-            raise Stopped(f"stopped at step {n}, as the first process was.")
+    def __init__(self, output: StoreOutput, tile: int):
+        super().__init__(output, tile)
+        self.me, self.all = jax.process_index(), hosts(self.plan)
+        self.replicated: dict[str, np.ndarray] = {}  # of the checkpoint under way: what all have alike …
+        self.spread: list = []  # … and what is in pieces: names, shapes, kinds of numbers
+        if not first():
+            self.diagnostics = None
+            self.names = [name for name in self.names if name == STATE]
 
-    def close(self) -> PyTree:
-        """The last commit."""
-        _, points = self.marked
-        if self.agreed(0) and points is not None:
-            jax.tree.map(np.asarray, points())
+    def _part(self, name: str) -> tuple[slice, ...]:
+        """Files of a band of rows; there are as many as there were processes when the store was made."""
+        if name != STATE:
+            return ()
+        array = self.store.arrays[STATE]
+        height, n = array.chunks[-2], array.shape[-2]
+        files = -(-n // height)
+        at = [min(n, files * k // self.all * height) for k in (self.me, self.me + 1)]
+        return (*(slice(None),) * (len(self.plan.system.algebra.shape) - 2), slice(*at))
+
+    def _own(self, named: dict[str, np.ndarray], states: np.ndarray | None) -> tuple:
+        own = {name: named[name][:, :, *self._part(name)].copy() for name in named if name in self.names}
+        return own, states if first() else None
+
+    def _leaves(self, points: Point) -> dict[str, np.ndarray]:
+        """Of matrices that are spread, the blocks that are here."""
+        named = {jax.tree_util.keystr(k): x for k, x in jax.tree_util.tree_leaves_with_path(points)}
+        later = {name: x for name, x in named.items() if isinstance(x, Later)}
+        self.replicated = {name: np.asarray(x)[0] for name, x in named.items() if name not in later}
+        self.spread = [(name, x.shape[1:], str(x.dtype)) for name, x in later.items()]
+        blocks = {block_name(name, row): b[0] for name, x in later.items() for row, b in x.blocks()}
+        return self.replicated | blocks
+
+    def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
+        """What is written here, each durable before the next."""
+        self._save_rows(saved, fresh)
+        blocks = {name: x for name, x in leaves.items() if name not in self.replicated}
+        self.store.checkpoints.save_piece(self.number, n, self.me, blocks)
+
+    def _settle(self) -> None:
+        """Wait for the commit under way, of all; then it counts."""
+        if self.saving is None:
+            return
+        (n, future), self.saving = self.saving, None
+        self._all_did(future.exception())
+        self._all_did(self._count(n) if first() else None)
+        self.committed = n
+
+    def _count(self, n: int) -> BaseException | None:
+        """The checkpoint that names the pieces, and away with those of the one before."""
+        pieces = [piece_name(self.number, n, k) for k in range(self.all)]
+        saved, backend = 1 + n // self.plan.save_every, self.output.program.backend
+        try:
+            save = self.store.checkpoints.save
+            save(self.number, n, saved, backend, self.replicated, pieces=pieces, spread=self.spread)
+            self.store.checkpoints.tidy(1)
+        except BaseException as error:
+            return error
+        return None
+
+    def _all_did(self, error: BaseException | None) -> None:
+        """Go on if no process has an error; if one has, all end, and that one says why."""
+        failed = [k for k, bad in enumerate(of_all(error is not None)) if bad]
+
+        def look() -> None:
+            if error is not None:
+                raise error
+
+        self._guard(look)
+        if failed:
+            raise StoreError(
+                f"{self.store.path}: process {failed[0]} cannot write its part, and says why. It holds the run up to "
+                f"{self.reached()}. When that is put right, go on with: {self.store.how_to_go_on()}"
+            )

@@ -140,6 +140,11 @@ class Later:
         self.ndim = len(self.shape)
         self._host: np.ndarray | None = None
 
+    def blocks(self) -> list[tuple[int, np.ndarray]]:
+        """What this process has of it: blocks of rows, each with the row it begins with."""
+        found = ((shard.index[-2].start or 0, np.asarray(shard.data)) for shard in self.x.addressable_shards)
+        return [(at, block[..., : self.where.n - at, :]) for at, block in found if at < self.where.n]
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._host is None:
             self._host = self.where.host(self.x)

@@ -122,9 +122,10 @@ class Checkpoints:
                 raise StoreError(f"{self.folder / piece} is missing: it is a piece of the checkpoint.")
             for block, x in zip(read[0]["leaves"], read[1], strict=True):
                 name, _, at = block.rpartition(_AT)
-                out[name][..., int(at) : int(at) + x.shape[-2], :] = x
-                rows[name] += x.shape[-2]
-        if any(rows[name] != x.shape[-2] for name, x in out.items()):
+                *_, height, _ = x.shape
+                out[name][..., int(at) : int(at) + height, :] = x
+                rows[name] += height
+        if any(rows[name] != shape[-2] for name, shape, _ in found.spread):
             raise StoreError(f"{self.folder}: pieces of the checkpoint are damaged: they have not all rows.")
         return found.leaves | out
 

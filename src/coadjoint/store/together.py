@@ -60,8 +60,9 @@ def _followed(stack: ExitStack, plan: Plan, program: Program, path: Path) -> Sto
     lock.acquire()
     stack.callback(lock.remove)
     stack.enter_context(interrupts())  # Ctrl-C is heard by the first
-    pools = [stack.enter_context(ThreadPoolExecutor(threads)) for threads in (1, THREADS)]
-    return Store(path, Layout.of([plan], (), read_header(path, "resume")), Event(), *pools, [plan], [program])
+    savers, writers = (stack.enter_context(ThreadPoolExecutor(threads)) for threads in (1, THREADS))
+    layout = Layout.of([plan], (), read_header(path, "resume"))
+    return Store(path, layout, Event(), savers, writers, [plan], [program])
 
 
 class _Together(StoreOutput):

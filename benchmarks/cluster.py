@@ -116,7 +116,7 @@ def main() -> None:
     found: dict[str, Any] = json.loads(TARGET.read_text()) if TARGET.exists() else {}
     found["machine"] = machine()
     with (
-        LocalCluster(n_workers=cores, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=cores, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         parts = {

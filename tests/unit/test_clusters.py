@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -325,11 +326,48 @@ def test_bad_arguments(client, tmp_path):
         ensemble(on=3)
     with pytest.raises(ValueError, match="on must have a number of processes after 'local:'"):
         ensemble(on="local:many")
+    with pytest.raises(ClusterError, match=r"nobody listens at hello, or it is no scheduler .*missing port number"):
+        ensemble(on="hello")
     closed = distributed.Client(client.cluster)
     closed.close()
     with pytest.raises(ClusterError, match="on is a client that is closed"):
         ensemble(on=closed, out=tmp_path / "run.zarr")
     assert early() and not list(tmp_path.iterdir())
+
+
+def test_somebody_who_does_not_answer(client, tmp_path, monkeypatch):
+    """A server that is no scheduler, a scheduler that is gone and of which Dask still hopes, workers that die."""
+    from coadjoint.clusters import connecting
+
+    early = in_time()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"nobody listens at {address}, or it is no scheduler of Dask: "):
+            ensemble(on=address, out=tmp_path / "run.zarr")
+    assert early()
+    monkeypatch.setattr(connecting, "_REPLY", 0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "nthreads", lambda: time.sleep(5.0))
+        with pytest.raises(ClusterError, match=r"the scheduler at tcp://.* does not answer: no answer within 0\.1 s"):
+            ensemble(on=client, out=tmp_path / "run.zarr")
+    monkeypatch.setattr(connecting, "_REPLY", 5.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "run", lambda *_, **__: dict.fromkeys(client.nthreads(), OSError("gone")))
+        with pytest.raises(ClusterError, match=r"the workers of tcp://.* die when they are asked what they have"):
+            ensemble(on=client, out=tmp_path / "run.zarr")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_with_another_python_is_sent_no_code(client, tmp_path, monkeypatch):
+    """It would crash on it; the versions are Dask's own message."""
+    about = client.get_versions()
+    worker = next(iter(client.nthreads()))
+    about["workers"][worker]["host"]["python"] = "3.99.1.final.0"
+    monkeypatch.setattr(client, "get_versions", lambda: about)
+    monkeypatch.setattr(client, "run", None)
+    with pytest.raises(ClusterError, match=rf"worker {worker}: python is 3\.99, not 3\."):
+        ensemble(on=client, out=tmp_path / "run.zarr")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_store_that_workers_do_not_see(client, tmp_path, monkeypatch):
@@ -457,6 +495,7 @@ def test_file_systems_whose_locks_do_not_hold(tmp_path, monkeypatch):
     assert "without flock, so that there are no locks on it" in words("lustre", "rw")
 
 
+@pytest.mark.filterwarnings("ignore:Port 8787 is already in use")  # of another dashboard on this machine
 def test_the_job_script_of_the_page():
     """What docs/clusters.md submits to Slurm, without a queue."""
     pytest.importorskip("dask_jobqueue")
@@ -630,6 +669,10 @@ def test_a_scheduler_that_goes_away(whole, tmp_path):
             with pytest.raises(ClusterError, match=r"the scheduler at tcp://.* is gone\. .*run\.zarr holds .* resume="):
                 cj.ensemble(SYSTEM, MU0, **LONG, out=path, on=client)
             assert time.monotonic() - began < 45
+            early = in_time()
+            with pytest.raises(ClusterError, match=r"on is a client that is |does not answer"):
+                ensemble(on=client)
+            assert early()
     finally:
         for process in (scheduler, *workers):
             process.kill()

@@ -1,11 +1,13 @@
 """What `on=` may be, and whether the workers there can compute what is asked for."""
 
+import asyncio
 import os
+import queue
+import threading
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from ..store.locks import unshared
 from .parcels import differences, dumped, present
 from .tasks import Tasks, say
 
-_CONNECT = 5.0  # seconds to wait for a scheduler
+_CONNECT = 5.0  # seconds to wait for a scheduler …
+_REPLY = 8.0  # … and for its first answer, whatever it is that listens
 _ANSWER = 60.0  # seconds in which workers must answer: they import JAX
 _TRIES = 5  # to reach workers, of which one may die each time
 _LOOK = 2.0  # seconds between two looks at how many workers there are
@@ -100,13 +103,16 @@ class Cluster:
         """Ask all workers what they have, and whether they see the folder of the store."""
         answers: dict[str, Any] = {}
         with _probe(out) as probe:
-            while not answers:
-                if not self.client.nthreads():
-                    say(f"{self.address} has no workers yet; waiting for the first.")
-                while not self._threads():
-                    time.sleep(_LOOK / 4)
-                found = self._ask(_greeting(list(self.about["modules"]), probe))
+            question = _greeting(list(self.about["modules"]), probe)
+            for _ in range(_TRIES):
+                self._await_workers()
+                self._compare_pythons()
+                found = self._ask(lambda: self.client.run(question, on_error="return"))
                 answers = {k: v for k, v in found.items() if not isinstance(v, OSError)}  # who died meanwhile is gone
+                if answers:
+                    break
+        if not answers:
+            raise ClusterError(f"the workers of {self.address} die when they are asked what they have: see their logs.")
         wrong: dict[str, str] = {}
         machines = [a["platform"] for a in answers.values() if isinstance(a, dict) and "platform" in a]
         if machines:
@@ -129,16 +135,28 @@ class Cluster:
         if out is not None and len({a["host"] for a in answers.values()}) > 1 and (why := unshared(out.parent)):
             warnings.warn(f"{why} Take care that no other run writes to {out}.", RuntimeWarning, stacklevel=6)
 
-    def _ask(self, question: Callable) -> dict[str, Any]:
-        pool = ThreadPoolExecutor(1)
+    def _await_workers(self) -> None:
+        if not self._threads():
+            say(f"{self.address} has no workers yet; waiting for the first.")
+        while not self._threads():
+            time.sleep(_LOOK / 4)
+
+    def _compare_pythons(self) -> None:
+        """By Dask's own message, before any code is sent: another Python may crash on it."""
+        own = self.about["versions"]["python"]
+        found = self._ask(self.client.get_versions)["workers"]
+        pythons = {k: ".".join(about["host"]["python"].split(".")[:2]) for k, about in found.items()}
+        wrong = {k: f"python is {python}, not {own}" for k, python in pythons.items() if python != own}
+        if wrong:
+            raise ClusterError(self._refusal(wrong))
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
         try:
-            return pool.submit(self.client.run, question, on_error="return").result(_ANSWER)
-        except TimeoutError:
+            return _within(_ANSWER, question)
+        except _Late:
             raise ClusterError(f"not all workers of {self.address} have answered within {_ANSWER:g} s.") from None
         except OSError as error:
             raise ClusterError(f"{self.address} does not answer: {error}") from None
-        finally:
-            pool.shutdown(wait=False)
 
     def _reaches_workers(self) -> bool:
         """Whether data can go to and from workers past the scheduler; one that dies meanwhile tells nothing."""
@@ -211,6 +229,7 @@ def connected(
     except ImportError:
         raise ClusterError("on= needs Dask: pip install 'coadjoint[cluster]'.") from None
     with _client(on, distributed) as client:
+        _check(client)
         own = len(client.cluster.worker_spec) if _is_local(on) else 0
         cluster = Cluster(client, plans, programs, out, progress is not False, own)
         if progress is not False:
@@ -230,10 +249,14 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
         with _local(on, distributed) as cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
     elif isinstance(on, str) or hasattr(on, "scheduler_address"):
+        where = on if isinstance(on, str) else on.scheduler_address
         try:
+            if isinstance(on, str):
+                _within(_REPLY, lambda: _identified(on, distributed))
             client = distributed.Client(on, timeout=_CONNECT, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise ClusterError(f"nobody listens at {on}: {error or type(error).__name__}") from None
+        except Exception as error:  # whatever Dask makes of what listens there
+            why = str(error) or "no answer"
+            raise ClusterError(f"nobody listens at {where}, or it is no scheduler of Dask: {why}") from None
         with client:
             yield client
     else:
@@ -241,6 +264,49 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
             f"on must be a distributed.Client, a Dask cluster, an address such as 'tcp://10.0.0.1:8786', or 'local:8', "
             f"not {on!r}."
         )
+
+
+def _identified(address: str, distributed: Any) -> None:
+    """Ask a scheduler who it is, in a loop of one's own: a `Client` waits for ever for a server that says nothing."""
+
+    async def ask() -> None:
+        security = distributed.Security().get_connection_args("client")
+        async with distributed.rpc(address, timeout=_CONNECT, connection_args=security) as scheduler:
+            await asyncio.wait_for(scheduler.identity(), _CONNECT)
+
+    asyncio.run(ask())
+
+
+def _check(client: Any) -> None:
+    """Whether the scheduler of a client answers: Dask itself would wait for half a minute."""
+    try:
+        _within(_REPLY, client.nthreads)
+    except (OSError, RuntimeError) as error:
+        raise ClusterError(f"the scheduler at {client.scheduler.address} does not answer: {error}") from None
+
+
+class _Late(OSError):
+    """Something took too long."""
+
+
+def _within(seconds: float, work: Callable[[], Any]) -> Any:
+    """What it returns, or raises, if that takes no longer; its thread does not keep the program from ending."""
+    box: queue.SimpleQueue = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            box.put((work(), None))
+        except BaseException as error:
+            box.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        value, error = box.get(timeout=seconds)
+    except queue.Empty:
+        raise _Late(f"no answer within {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return value
 
 
 def _is_local(on: Any) -> bool:

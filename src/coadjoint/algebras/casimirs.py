@@ -18,10 +18,9 @@ _CURE_ULPS = 16.0  # the largest correction of a step, in units of eps·|μ|
 _LARGEST_SEARCH = 40  # dimension up to which unknown Casimirs are searched for
 
 
-def cap(correction: Array, mu: Array) -> Array:
-    """The correction, cut to a few ulps of |μ|: a cure removes round-off and can do nothing more."""
-    limit2 = (_CURE_ULPS * jnp.finfo(jnp.float64).eps) ** 2 * jnp.sum(mu * mu)
-    size2 = jnp.sum(correction * correction)
+def cap(correction: Array, size2: Float[Array, ""], mu2: Float[Array, ""]) -> Array:
+    """A correction of squared size `size2`, cut to a few ulps of |μ|: a cure removes round-off and nothing more."""
+    limit2 = (_CURE_ULPS * jnp.finfo(jnp.float64).eps) ** 2 * mu2
     fits = likely(size2 <= limit2)
     cut = jnp.where(
         jnp.isfinite(size2) & (size2 > 0), correction * jnp.sqrt(limit2 / jnp.where(size2 > 0, size2, 1.0)), 0.0
@@ -44,7 +43,7 @@ def cure(algebra: "LieAlgebra", mu: Array, values: Float[Array, " k"]) -> Array:
     G, error = scale[:, None] * G, scale * error
     M = G @ G.T + 0.01 * jnp.eye(len(error))
     step = -G.T @ _solve_positive(M, error)
-    return mu + jax.lax.stop_gradient(cap(step, mu))
+    return mu + jax.lax.stop_gradient(cap(step, jnp.sum(step * step), jnp.sum(mu * mu)))
 
 
 def _solve_positive(M: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:

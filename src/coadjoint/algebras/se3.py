@@ -12,7 +12,7 @@ from ..numerics.vectors import cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra
 from .casimirs import cap
-from .so3 import SO3, Vec3, align, orthogonal, reciprocal, rescale, rotation
+from .so3 import SO3, Vec3, align, orthogonal, reciprocal, rescaling, rotation
 
 Vec6 = Float[Array, "6"]
 
@@ -127,12 +127,15 @@ class SE3(LieAlgebra):
     def settle(self, sigma: Vec6, mu: Vec6, change: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
         """`transport` by a known change."""
         values, low = anchor
-        high, low = dd.two_sum(mu, change + low)
+        high, low = dd.fast_two_sum(mu, change + low)  # exact, or to the last digit of the change
         (pi, gamma), (pi_low, gamma_low) = _halves(high), _halves(low)
-        dgamma = rescale(gamma, gamma_low, values[1])
-        error = values[0] - pi @ gamma - (pi_low @ gamma + pi @ (gamma_low + dgamma))
-        dpi = error * reciprocal(values[1]) * gamma
-        cured = cap(jnp.concatenate([dpi, dgamma]), high)
+        along = pi @ gamma
+        stretch = rescaling(gamma, gamma_low, values[1])
+        error = values[0] - along - (pi_low @ gamma + pi @ gamma_low + stretch * along)
+        multiples = jnp.stack([error * reciprocal(values[1]), stretch])  # of γ, to be added to π and to γ
+        size2 = (multiples @ multiples) * values[1]
+        multiples = cap(multiples, size2, pi @ pi + values[1])
+        cured = jnp.concatenate([multiples[0] * gamma, multiples[1] * gamma])
         high, low = dd.fast_two_sum(high, jax.lax.stop_gradient(low + cured))  # what is added is round-off
         return high, (values, jax.lax.stop_gradient(low))
 

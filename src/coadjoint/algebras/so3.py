@@ -110,9 +110,10 @@ class SO3(LieAlgebra):
     def settle(self, sigma: Vec3, mu: Vec3, change: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
         """`transport` by a known change."""
         values, low = anchor
-        high, low = dd.two_sum(mu, change + low)
-        cured = cap(rescale(high, low, values[0]), high)
-        high, low = dd.fast_two_sum(high, jax.lax.stop_gradient(low + cured))  # what is added is round-off
+        high, low = dd.fast_two_sum(mu, change + low)  # exact, or to the last digit of the change
+        stretch = rescaling(high, low, values[0])
+        stretch = cap(stretch, stretch * stretch, jnp.ones(()))  # in units of μ
+        high, low = dd.fast_two_sum(high, jax.lax.stop_gradient(low + stretch * high))  # what is added is round-off
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SO(3), as rotation matrices.
@@ -163,10 +164,10 @@ def orthogonal(g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return g + jax.lax.stop_gradient(0.5 * (g - g @ (g.T @ g)))
 
 
-def rescale(v: Vec3, low: Vec3, squared_length: Float[Array, ""]) -> Vec3:
-    """The change that gives v + low the wanted squared length to first order (it is wrong by round-off only)."""
+def rescaling(v: Vec3, low: Vec3, squared_length: Float[Array, ""]) -> Float[Array, ""]:
+    """The multiple of v to be added, so that v + low has the wanted length (it is wrong by round-off only)."""
     error = squared_length - v @ v - 2.0 * (v @ low)
-    return 0.5 * error * reciprocal(squared_length) * v
+    return 0.5 * error * reciprocal(squared_length)
 
 
 def reciprocal(x: Float[Array, ""]) -> Float[Array, ""]:

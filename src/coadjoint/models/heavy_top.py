@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..algebras.se3 import SE3
@@ -57,12 +58,12 @@ def heavy_top(
     given = {"inertia": inertia, "chi": chi, "pi0": pi0, "gamma0": gamma0}
     values |= {k: v for k, v in given.items() if v is not None}
 
-    params = {"inertia": check_inertia(values["inertia"]), "chi": _vector("chi", values["chi"])}
+    params = {"inertia": check_inertia(values["inertia"]), "chi": jnp.asarray(_vector("chi", values["chi"]))}
     noise = []
     if alpha is not None:
         rows = check_alpha(alpha)
-        noise = [salt(jnp.concatenate([rows, jnp.zeros_like(rows)], axis=1))]
-    mu0 = jnp.concatenate([_vector("pi0", values["pi0"]), _vector("gamma0", values["gamma0"])])
+        noise = [salt(_joined([rows, np.zeros(rows.shape)], axis=1))]
+    mu0 = _joined([_vector("pi0", values["pi0"]), _vector("gamma0", values["gamma0"])])
 
     def hamiltonian(mu: Array, p: dict) -> Array:
         pi, gamma = mu[:3], mu[3:]
@@ -71,5 +72,11 @@ def heavy_top(
     return System(SE3(), hamiltonian, noise, params=params), mu0
 
 
-def _vector(name: str, value: Any) -> Array:
-    return jnp.asarray(value) if checks.is_traced(value) else jnp.asarray(checks.vector(name, value, 3))
+def _vector(name: str, value: Any) -> Any:
+    return jnp.asarray(value) if checks.is_traced(value) else checks.vector(name, value, 3)
+
+
+def _joined(parts: list, axis: int = 0) -> Array:
+    """By NumPy where it can: JAX would compile programs for it."""
+    xp: Any = jnp if checks.is_traced(parts) else np
+    return jnp.asarray(xp.concatenate(parts, axis=axis))

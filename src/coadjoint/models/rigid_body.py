@@ -56,7 +56,7 @@ def velocity(inertia: Array, pi: Array) -> Array:
     return (pi @ rows) / (inertia[0] @ rows[0])
 
 
-def check_alpha(alpha: Any) -> Array:
+def check_alpha(alpha: Any) -> Any:
     """Noise amplitudes as rows of three."""
     if checks.is_traced(alpha):
         return jnp.atleast_2d(jnp.asarray(alpha))
@@ -65,4 +65,4 @@ def check_alpha(alpha: Any) -> Array:
         raise ValueError(f"alpha must be one vector of 3 numbers or several as rows, not of shape {rows.shape}.")
     if not np.all(np.isfinite(rows)):
         raise ValueError(f"alpha must be finite, not {rows.tolist()}.")
-    return jnp.asarray(np.atleast_2d(rows))
+    return np.atleast_2d(rows)

@@ -6,8 +6,9 @@ What an operation of JAX's is made of stands in `operations`; the loop around a 
 multiply-add, x y ± z rounded once; of two such products the first. That is decided here, from the program alone, and
 nothing is left to the compiler: every processor with FMA gives the same bits, for any width. This is arithmetic 2;
 in arithmetic 1, that of version 0.1, the compiler contracted what it liked. Arithmetic 3 has functions of its own
-(`mathematics`) in place of the C library's; in arithmetic 4 (`native.ARITHMETIC`) factors that are the same everywhere
-are multiplied beforehand, and a step solves only for what must be solved for.
+(`mathematics`) in place of the C library's; in arithmetic 4 factors that are the same everywhere are multiplied
+beforehand, and a step solves only for what must be solved for. In arithmetic 5 (`native.ARITHMETIC`) that is done by
+NumPy (`numerics.straight`), not by what XLA makes of it.
 """
 
 import struct

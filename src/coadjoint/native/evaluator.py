@@ -24,6 +24,7 @@ from jaxtyping import Array
 
 from ..numerics.functions import eval_equation
 from ..numerics.moves import MOVES, objects
+from ..numerics.straight import by_numpy
 from . import composed, control, indexing, operations, packing, rules
 from .code import Code, Value
 from .kinds import LaneArray, all_known, any_varies, known, number, split, varies
@@ -36,25 +37,6 @@ RULES: dict[str, Callable[..., list[LaneArray]]] = {
     **control.RULES,
     **composed.RULES,
 }
-_NUMPY: dict[str, Callable] = {
-    "add": np.add,
-    "add_any": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "neg": np.negative,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "max": np.maximum,
-    "min": np.minimum,
-}
-_COUNTING: dict[str, Callable] = {name: _NUMPY[name] for name in ("add", "sub", "mul", "neg", "max", "min")} | {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}  # of whole numbers: of others XLA takes the smallest for 0
 _LAX = {"and": "bitwise_and", "or": "bitwise_or", "not": "bitwise_not", "xor": "bitwise_xor"}
 _TESTS = ("lt", "le", "gt", "ge", "eq", "ne")
 
@@ -77,14 +59,15 @@ class Evaluator:
         self._grouped = False
         self.trusting = True  # what is likely is taken for true
         self.guards: list[Any] = []  # what was taken for true
-        self.assumed: list[Array] = []  # of what is the same everywhere: what must be true for all steps
+        self.factors: list[tuple] = []  # of what is the same everywhere: what must be in range (see `_in_range`)
         self.uniforms: list[tuple[Array, Value]] = []  # what the code reads of what is the same everywhere
         self._names: dict[int, Value] = {}
         self._inverses: dict[int, tuple[Array, Array]] = {}
         self._scaled: dict[
             str, tuple[Value, Any]
         ] = {}  # products of something that varies with something that does not
-        self._factors: dict[tuple[int, int], tuple[Any, Any, Any]] = {}  # products of what does not vary
+        self._factors: dict[tuple, Any] = {}  # products of what does not vary
+        self._multiples: dict[int, tuple[Any, Any]] = {}  # those of it with known numbers
 
     def evaluate(self, closed: jex.ClosedJaxpr, args: Sequence[LaneArray]) -> list[LaneArray]:
         """What comes out of a program."""
@@ -164,11 +147,13 @@ class Evaluator:
     def fold(self, name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
         """One operation: folded if it can be, done beforehand if it is the same everywhere, else written."""
         if all(known(x) for x in xs):
-            return _at_once(name, dtype, xs, bind)
+            return _at_once(name, params, dtype, xs, bind)
         if (simple := self._simplified(name, dtype, xs)) is not None:
             return simple
         if not any(varies(v) for v in xs):
             return bind(*xs)
+        if dtype == np.float64 and (collected := self._collected(name, xs)) is not None:
+            return collected
         scaled = self._gathered(*xs) if name == "mul" and dtype == np.float64 else None
         xs = scaled or xs
         written = operations.write(self.code, name, params, dtype, [self.operand(v) for v in xs])
@@ -190,6 +175,16 @@ class Evaluator:
             return (a, u) if both is None else (b, both)
         return a, u
 
+    def _collected(self, name: str, xs: Sequence[Any]) -> Any:
+        """a u + a u as a (2 u), where u does not vary; None if it is not such a sum."""
+        if name not in ("add", "add_any") or not all(varies(x) and x.name in self._scaled for x in xs):
+            return None
+        (a, u), (b, w) = (self._scaled[x.name] for x in xs)
+        if a.name != b.name or not (u is w or _same(u, w)):
+            return None
+        twice = self.factor(u, number(2, u.dtype))
+        return None if twice is None else self.scalar("mul", a, twice)
+
     def factor(self, u: Any, w: Any) -> Any:
         """u w of what does not vary; None if it is known to be out of range.
 
@@ -198,12 +193,19 @@ class Evaluator:
         if known(u) and known(w):
             both = u * w
             return None if _extreme(both) else both
-        key = id(u), id(w)
+        if known(u):
+            u, w = w, u
+        if known(w) and id(u) in self._multiples:  # (c v) w is v (c w)
+            c, v = self._multiples[id(u)]
+            return self.factor(v, c * w) if not _extreme(c * w) else None
+        key = (id(u), w) if known(w) else (min(id(u), id(w)), max(id(u), id(w)))
         if key not in self._factors:
             both = u * w
-            self._factors[key] = u, w, both  # keeps them, and so their identities
-            self.assumed.append(~_extreme(both) | (u == 0.0) | (w == 0.0) | jnp.isinf(u) | jnp.isinf(w))
-        return self._factors[key][2]
+            self._factors[key] = both
+            self.factors.append((both, u, w))  # keeps them, and so their identities
+            if known(w):
+                self._multiples[id(both)] = w, u
+        return self._factors[key]
 
     def _simplified(self, name: str, dtype: Any, xs: Sequence[Any]) -> Any:
         """What an operation with some known numbers comes to without being done; None if it must be done."""
@@ -252,7 +254,7 @@ class Evaluator:
         if id(y) not in self._inverses:
             inverse = 1.0 / y
             self._inverses[id(y)] = (y, inverse)
-            self.assumed.append(~_extreme(inverse) | _zero(y) | jnp.isinf(y))
+            self.factors.append((inverse, y, y))
         return self._inverses[id(y)][1]
 
     def attempt(self, closed: jex.ClosedJaxpr, args: Sequence[LaneArray], before: Attempt | None = None) -> Attempt:
@@ -266,7 +268,7 @@ class Evaluator:
         flat = [self.operand(e) for x in out for e in x.ravel()]
         for x in flat:
             code.text(x)  # what comes out is used
-        valid = self.operand(self.chain("and", [ok[()], *self.guards, *self.assumed]))
+        valid = self.operand(self.chain("and", [ok[()], *self.guards, *_in_range(self.factors)]))
         if before is not None:
             flat = [code.select(before.valid, a, b) for a, b in zip(before.results, flat, strict=True)]
             valid = self.operand(self.scalar("or", before.valid, valid))
@@ -282,35 +284,47 @@ def _extreme(factor: Any) -> Any:
     return (abs(factor) < jnp.finfo(factor.dtype).tiny) | (abs(factor) == np.inf)
 
 
-def _zero(y: Array) -> Array:
-    """Whether y is ±0, by its bits: for XLA the smallest numbers equal 0."""
-    bits = jax.lax.bitcast_convert_type(y, jnp.uint64 if y.dtype == jnp.float64 else jnp.uint32)
-    return bits << 1 == 0
+def _in_range(assumed: Sequence[tuple]) -> list[Array]:
+    """Whether factors y made from u and w have kept their digits, unless u or w was 0 or ∞; given as (y, u, w)."""
+    out = []
+    for dtype in dict.fromkeys(y.dtype for y, *_ in assumed):
+        columns = zip(*(triple for triple in assumed if triple[0].dtype == dtype), strict=True)
+        y, u, w = (jnp.stack([jnp.asarray(x, dtype) for x in column]) for column in columns)
+        out.append(jnp.all(~_extreme(y) | _given(u) | _given(w)))
+    return out
+
+
+def _given(x: Array) -> Array:
+    """Whether x is ±0, by its bits, since for XLA the smallest numbers equal 0, or ±∞."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint64 if x.dtype == jnp.float64 else jnp.uint32)
+    return (bits << 1 == 0) | jnp.isinf(x)
 
 
 def _same(x: Any, y: Any) -> bool:
     return known(x) and known(y) and bool(x == y)
 
 
-def _at_once(name: str, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
+def _at_once(name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
     """An operation on known numbers."""
     if name == "select_n":
         return xs[1 + int(xs[0])]
-    exact = all(x.dtype.kind in "iub" for x in xs)
-    if name in (_NUMPY if dtype.kind in "fb" else _COUNTING) or (exact and name in _TESTS):
-        return np.asarray((_NUMPY | _COUNTING)[name](*xs), dtype)[()]
-    if name == "convert_element_type":
-        return np.asarray(xs[0], dtype)[()]
+    if (does := by_numpy(name, params, dtype, [x.dtype for x in xs], xs)) is not None:
+        with np.errstate(all="ignore"):
+            return np.asarray(does(*xs), dtype)[()]
     with jax.ensure_compile_time_eval():
         return np.asarray(bind(*(np.asarray(x) for x in xs)))[()]
 
 
 def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
     """An equation in which nothing varies: done now if all is known, else before the run."""
-    if all_known(*xs):
-        with jax.ensure_compile_time_eval():
-            return [split(np.asarray(y)) for y in eval_equation(jaxpr, eqn, _arrays(eqn, xs))]
-    return [split(y) for y in eval_equation(jaxpr, eqn, _arrays(eqn, xs))]
+    arrays = _arrays(eqn, xs)
+    if not all_known(*xs):
+        return [split(y) for y in eval_equation(jaxpr, eqn, arrays)]
+    types = eqn.outvars[0].aval.dtype, [a.dtype for a in arrays]
+    if (does := by_numpy(eqn.primitive.name, eqn.params, *types, arrays)) is not None:
+        return [split(np.asarray(does(*arrays)))]
+    with jax.ensure_compile_time_eval():
+        return [split(np.asarray(y)) for y in eval_equation(jaxpr, eqn, arrays)]
 
 
 def _arrays(eqn: Any, xs: Sequence[LaneArray]) -> list[Any]:

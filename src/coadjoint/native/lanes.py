@@ -20,6 +20,7 @@ from jaxtyping import Array, PyTree
 from ..numerics.caching import Bounded
 from ..numerics.jaxprs import elements
 from ..numerics.moves import objects
+from ..numerics.straight import straight
 from .code import Code, Value
 from .evaluator import Evaluator
 from .kinds import LaneArray, number, split
@@ -183,17 +184,16 @@ def _drawn(code: Code, draw: Drawing, columns: tuple, member: Value, limit: int)
 def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], np.ndarray]:
     """What a program of the shared numbers gives, as words; those of the numbers met last are kept."""
     kept: Bounded[np.ndarray] = Bounded(8)
+    run = straight(program)
 
-    @jax.jit
-    def words(shared: list) -> Array:
-        out = jex.jaxpr_as_fun(program)(*as_reals(shared))
-        return jnp.stack(out) if out else jnp.zeros(0)
+    def words(shared: list[np.ndarray]) -> np.ndarray:
+        return np.array(run(as_reals(shared)), np.float64)
 
     def of(shared: list) -> np.ndarray:
         numbers = [np.asarray(x) for x in shared]
         if sum(x.nbytes for x in numbers) > _KEPT:
-            return np.asarray(words(shared))
-        return kept.get(tuple(x.tobytes() for x in numbers), lambda: np.asarray(words(shared)))
+            return words(numbers)
+        return kept.get(tuple(x.tobytes() for x in numbers), lambda: words(numbers))
 
     return of
 

@@ -42,7 +42,8 @@ def as_reals(tree: PyTree) -> PyTree:
             return x
         if isinstance(x, jax.ShapeDtypeStruct):
             return jax.ShapeDtypeStruct((*x.shape, 2), jnp.float64)
-        return jnp.stack([jnp.real(x), jnp.imag(x)], axis=-1)
+        xp: Any = np if isinstance(x, np.ndarray) else jnp
+        return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
 
     return jax.tree.map(one, tree)
 

@@ -42,7 +42,7 @@ class _State(NamedTuple):
     """Where an iteration stands. Sizes are kept squared: roots and quotients would cost as much as the step itself."""
 
     x: Vector
-    size2: Float[Array, ""]  # |x|²
+    size2: Float[Array, ""]  # |x|² before the last correction
     step2: Float[Array, ""]  # |last correction|²
     before2: Float[Array, ""]  # |the one before|², or 0
     iterations: Int[Array, ""]
@@ -95,7 +95,7 @@ def _iterate(
     def body(s: _State) -> _State:
         step, known = correction(s.x)
         x = s.x + step
-        size2, step2, before2 = x @ x + others2, step @ step, s.step2
+        size2, step2, before2 = s.x @ s.x + others2, step @ step, s.step2  # |x|² before: a flow has it at hand
         small = step2 <= tol**2 * size2
         foreseen = (step2 < _FAST * before2) & (step2 * step2 <= (_MARGIN * tol) ** 2 * size2 * before2)
         stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)

@@ -1,0 +1,69 @@
+"""Programs done by NumPy: the same bits as JAX, operation by operation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coadjoint as cj
+from coadjoint.numerics.straight import straight
+
+NUMBERS = np.array([0.0, -0.0, 1.0, -2.5, 1e300, 3e-300, np.inf, -np.inf, np.nan])
+WHOLE = np.array([0, 1, 5, 2**31, 2**32 - 1], np.uint32)
+CASES = {
+    "reals": (lambda x: (x + 1.0, x - 0.5, x * 3.0, -x, abs(x), jnp.maximum(x, 2.0), jnp.minimum(x, 2.0)), NUMBERS),
+    "quotients": (lambda x: (1.0 / x, jnp.sqrt(x), x / 4.0, jnp.isfinite(x), jnp.isinf(x)), NUMBERS),
+    "tests": (lambda x: (x < 1.0, x <= 1.0, x > 1.0, x >= 1.0, x == 1.0, x != 1.0), NUMBERS),
+    "choices": (lambda x: (jnp.where(x > 0, x, -1.0), jnp.all(x > 0), jnp.any(x > 0, axis=0)), NUMBERS),
+    "bits": (lambda n: (n << 3, n >> 5, n ^ 7, n | 8, n & 12, ~n, n + n, n * n), WHOLE),
+    "shifts of signed numbers": (lambda n: (n >> 1, jax.lax.shift_right_logical(n, 1)), np.array([-8, 7])),
+    "kinds": (lambda n: (n.astype(float), n.astype(jnp.int64), n > 1, (n > 1).astype(jnp.int32)), WHOLE),
+    "whole parts": (lambda x: (x[:6].astype(jnp.int32),), np.array([0.0, 1.9, -1.9, 7.5, 1e3, -3.0])),
+    "words": (lambda x: (jax.lax.bitcast_convert_type(x, jnp.uint64), x.view(jnp.uint64) << 1), NUMBERS),
+    "moves": (lambda x: (x[2:7:2], x.reshape(3, 3).T, jnp.stack([x, x]), jnp.concatenate([x, x[:1]]), x[4]), NUMBERS),
+    "JAX's own": (lambda x: (jnp.log(x), jnp.exp(x), x @ x, jnp.sum(x), x**3, jnp.pad(x, 1)), NUMBERS[:4]),
+    "a call": (lambda x: jax.jit(lambda y: (y, 2.0 * y))(x + 1.0), NUMBERS),
+    "a loop": (lambda x: (jax.lax.fori_loop(0, 3, lambda i, y: y + x, x),), NUMBERS),
+    "constants": (lambda x: (x + np.arange(9.0), np.arange(3)), NUMBERS),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_gives_what_jax_gives(case):
+    f, x = CASES[case]
+    program = jax.make_jaxpr(f)(x)
+    found, expected = straight(program)([x]), jax.tree.leaves(f(jnp.asarray(x)))
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        b = np.asarray(b)
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+        if a.dtype.kind == "f":
+            np.testing.assert_array_equal(np.signbit(a)[~np.isnan(a)], np.signbit(b)[~np.isnan(b)])
+
+
+def test_every_operation_is_rounded_by_itself():
+    """XLA may contract x y + z into one operation; whether it does depends on its version and flags."""
+    x, y, z = 1.0 + 2.0**-30, 1.0 - 2.0**-30, -1.0
+    program = jax.make_jaxpr(lambda x, y, z: x * y + z)(x, y, z)
+    assert straight(program)([x, y, z])[0] == 0.0  # −2⁻⁶⁰ if it were contracted
+
+
+def test_few_programs_are_compiled_for_a_first_result(compilations):
+    """None for what native code reads: that alone had hundreds of operations. Models and starts need some."""
+    top, mu0 = cj.models.heavy_top(inertia=[5.0, 3.0, 2.0])
+    with compilations() as count:
+        sol = cj.solve(top, mu0, t1=0.1, dt=0.01, key=0)
+    assert sol.stats.backend == "native"
+    with compilations() as again:
+        cj.solve(*cj.models.heavy_top(inertia=[5.5, 3.5, 2.5]), t1=0.2, dt=0.02, key=0)
+    assert count.n <= 6 and again.n == 0
+
+
+def test_numbers_out_of_range_do_not_run_natively_unnoticed():
+    """1/y, u w and u + w are made before the run; where they leave the range, the step is taken as it is written."""
+    for scale in 1e-310, 1e300:
+        system = cj.System(cj.SO3(), lambda mu, p: p * (p * (mu[0] ** 2 + 2.0 * mu[1] ** 2)) / p, params=scale)
+        sol = cj.solve(system, [1e-8, 2e-8, 3e-8], t1=0.01, dt=0.01, throw=False)
+        plain = cj.solve(system, [1e-8, 2e-8, 3e-8], t1=0.01, dt=0.01, throw=False, backend="xla")
+        np.testing.assert_allclose(sol.mu, plain.mu, rtol=1e-12)

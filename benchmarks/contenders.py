@@ -22,13 +22,7 @@ class C:
     name = "C"
 
     def __init__(self):
-        here = Path(__file__).parent / "c"
-        library = here / "build" / "heavy_top.so"
-        library.parent.mkdir(exist_ok=True)
-        # The vectors are written by hand; what the compiler makes of the rest has a longer way to the next step.
-        flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-tree-vectorize", "-shared", "-fPIC"]
-        subprocess.run(["cc", *flags, "-o", library, here / "heavy_top.c", "-lm"], check=True)
-        self.library = ctypes.CDLL(str(library))
+        self.library = built("heavy_top")
         self.version = subprocess.run(["cc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
 
     def one(self, mu0: np.ndarray, dW: np.ndarray, dt: float) -> np.ndarray:
@@ -42,6 +36,39 @@ class C:
         out = np.empty((members, 6))
         counts = ctypes.c_int64(members), ctypes.c_int64(steps)
         self.library.heavy_top_ensemble(_pointer(mu0), _pointer(out), *counts, ctypes.c_double(dt), ctypes.c_uint64(1))
+        return out
+
+
+def built(name: str) -> ctypes.CDLL:
+    """A program of benchmarks/c, compiled by the system's compiler."""
+    here = Path(__file__).parent / "c"
+    library = here / "build" / f"{name}.so"
+    library.parent.mkdir(exist_ok=True)
+    # The vectors are written by hand; what the compiler makes of the rest has a longer way to the next step.
+    flags = ["-O3", "-march=native", "-fno-math-errno", "-fno-tree-vectorize", "-shared", "-fPIC"]
+    subprocess.run(["cc", *flags, "-o", library, here / f"{name}.c", "-lm"], check=True)
+    return ctypes.CDLL(str(library))
+
+
+class Pendulum:
+    """A pendulum-like Hamiltonian on so(3)* with sin and cos, by TMK: C with the library's own polynomials."""
+
+    inertia, beta, a, b = np.array([4.0, 2.0, 1.0]), np.array([0.01, 0.02, 0.03]), 1.0, 0.5
+
+    def __init__(self):
+        self.library = built("pendulum")
+
+    def one(self, mu0: np.ndarray, dW: np.ndarray, dt: float) -> np.ndarray:
+        """One trajectory, in all lanes at once."""
+        mu = mu0.copy()
+        self.library.pendulum(_pointer(mu), _pointer(dW), ctypes.c_int64(len(dW)), ctypes.c_double(dt))
+        return mu
+
+    def many(self, mu0: np.ndarray, members: int, steps: int, dt: float) -> np.ndarray:
+        """An ensemble."""
+        out = np.empty((members, 3))
+        counts = ctypes.c_int64(members), ctypes.c_int64(steps)
+        self.library.pendulum_ensemble(_pointer(mu0), _pointer(out), *counts, ctypes.c_double(dt), ctypes.c_uint64(1))
         return out
 
 

@@ -1,6 +1,6 @@
 """What the engine costs beside the steps: compilation, calls, tiles, rare branches.
 
-    python benchmarks/engine.py [--into benchmarks/results/engine.json]
+    python benchmarks/engine.py [--only native] [--into benchmarks/results/engine.json]
 
 Each first result is that of a process of its own, import included. The rest is the least of several tries in one
 process. Results are kept by versions, so that the two ends of what is supported stand side by side.
@@ -117,18 +117,100 @@ def beside_c(top, mu0) -> dict[str, float]:
     }
 
 
+def natively() -> dict[str, float]:
+    """What became native code: sin and cos beside C, su(3), a chain of 64 spins and TMK15's noise beside XLA."""
+    import coadjoint as cj
+
+    clock = time.process_time
+    fluid, W = cj.models.sine_euler(n=3)
+    one = least(lambda: cj.solve(fluid, W, t1=200.0, dt=0.01, key=1, save_every=20_000), 9, clock)
+    many = least(lambda: cj.ensemble(fluid, W, members=256, t1=2.0, dt=0.01, key=1, save_every=200), 9, clock)
+    out = {"su(3), one trajectory [ns a step]": round(1e9 * one / 20_000)}
+    out["su(3), ensemble [ns a member-step]"] = round(1e9 * many / (256 * 200))
+    chain, S = cj.models.spin_chain(64)
+    run = {"dt": 0.01, "key": 1}
+    native = least(lambda: cj.solve(chain, S, t1=40.0, save_every=4000, **run), 9, clock) / 4000
+    xla = least(lambda: cj.solve(chain, S, t1=10.0, save_every=1000, backend="xla", **run), 5, clock) / 1000
+    out["64 spins [µs a step]"] = round(1e6 * native, 2)
+    out["64 spins, XLA [µs a step]"] = round(1e6 * xla, 1)
+    return out | {"64 spins, XLA / native": round(xla / native, 1)} | beside_c_with_sines() | noise_of_tmk15()
+
+
+def beside_c_with_sines() -> dict[str, float]:
+    """An ensemble with sin and cos in its Hamiltonian, and C with the same polynomials, in turns."""
+    import jax.numpy as jnp
+    import numpy as np
+    from contenders import Pendulum
+
+    import coadjoint as cj
+
+    c, mu0, members, steps, dt = Pendulum(), np.array([1.0, -0.5, 0.8]), 1024, 2000, 0.01
+
+    def energy(mu):
+        return 0.5 * jnp.sum(mu**2 / c.inertia) + c.b * jnp.sin(mu[0]) - c.a * jnp.cos(mu[2])
+
+    system = cj.System(cj.SO3(), energy, [cj.salt(c.beta)])
+    path = np.random.default_rng(0).standard_normal(1000) * dt**0.5
+    ours = cj.solve(system, mu0, t1=10.0, dt=dt, driver=cj.Increments(path[:, None]), save_every=1000)
+    np.testing.assert_allclose(c.one(mu0, path, dt), ours.mu[-1], atol=1e-11)  # the same solution
+    run = {"members": members, "t1": steps * dt, "dt": dt, "key": 1, "save_every": steps}
+    work = {"C": lambda: c.many(mu0, members, steps, dt), "library": lambda: cj.ensemble(system, mu0, **run)}
+    tries = [{name: least(w, 1, time.process_time) for name, w in work.items()} for _ in range(7)]
+    best = {name: min(t[name] for t in tries) for name in work}
+    return {
+        "sin and cos, C, ensemble [ns a member-step]": round(1e9 * best["C"] / (members * steps), 1),
+        "sin and cos, ensemble [ns a member-step]": round(1e9 * best["library"] / (members * steps), 1),
+        "sin and cos, ensemble / C": round(best["library"] / best["C"], 2),
+    }
+
+
+def noise_of_tmk15() -> dict[str, float]:
+    """A path with ΔZ, and with areas too, drawn by native code and by XLA: here a benchmark must look inside."""
+    import jax
+    import numpy as np
+
+    import coadjoint as cj
+    from coadjoint.drivers import Needs
+    from coadjoint.running.backends.increments import Source
+
+    out = {}
+    for motions, needs in ((1, Needs(Z=True)), (2, Needs(Z=True, areas=True))):
+        window = cj.Brownian(5).window(motions, 0.01, 0, 200, needs)
+        columns = sum(x.size // 32 for x in jax.tree.leaves(jax.eval_shape(window.block, 0, 0)))
+
+        def took(native: bool, window=window, columns=columns) -> float:
+            source = Source(window, np.zeros((1, 1), int), tuple(range(columns)))
+            source.native = source.native if native else None
+
+            def drawn():
+                b = 0
+                while b < 100:
+                    b += source.draw(b, 3200).shape[1] // 32
+
+            return least(drawn, 20, time.process_time)
+
+        native, xla = took(True), took(False)
+        name = "noise of TMK15" if motions == 1 else "noise of TMK15, two motions"
+        out[f"{name} [ns a step]"] = round(1e9 * native / 3200, 1)
+        out[f"{name}, XLA / native"] = round(xla / native, 1)
+    return out
+
+
 def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--into", type=Path, default=RESULTS)
-    into = parser.parse_args().into
+    parser.add_argument("--only", choices=["native"], help="measure these alone, and keep the other rows")
+    given = parser.parse_args()
+    into = given.into
     import jax
 
-    results = measured()
+    results = natively() if given.only else measured() | natively()
     kept = json.loads(into.read_text()) if into.exists() else {}
     about = f"Python {platform.python_version()}, JAX {jax.__version__}"
     processor = next((x.partition(":")[2].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")), "")
-    kept[about] = {"date": str(datetime.date.today()), "processor": processor, **results}
+    today = {"date": str(datetime.date.today()), "processor": processor}
+    kept[about] = (kept.get(about, {}) if given.only else {}) | today | results
     into.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     print(json.dumps(kept[about], indent=1, ensure_ascii=False))
 

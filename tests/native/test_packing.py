@@ -63,7 +63,7 @@ def test_random_programs_and_their_gradients(seed, monkeypatch):
 def test_a_chain_of_spins(method, monkeypatch):
     """Whole runs, bit for bit, one after the other."""
     system, mu0 = cj.models.spin_chain(18, anisotropy=0.3, field=(0.1, 0.2, 0.3), coupling=np.linspace(0.5, 1.5, 18))
-    method = {"TMK": cj.TMK(solver="fixed_point"), "RKMK": cj.RKMK("rk4")}.get(method) or getattr(cj, method)()
+    method = {"RKMK": cj.RKMK("rk4")}.get(method) or getattr(cj, method)()
     run = {"t1": 0.2, "dt": 0.01, "key": 2, "integrator": method}
     side = cj.solve(system, mu0, **run)
     monkeypatch.setattr(packing, "LEAST_COPIES", 10**9)

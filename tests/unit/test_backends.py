@@ -98,6 +98,25 @@ def test_solve_and_ensemble_agree_across_backends(name):
         np.testing.assert_allclose(a.mu, b.mu, atol=1e-11 if dt > 1 else 1e-13)
 
 
+def test_chains_above_dimension_16_are_native_and_take_fixed_points():
+    """To the digits of the chord."""
+    system, mu0 = cj.models.spin_chain(12)
+    run = {"t1": 0.08, "dt": 0.02, "key": 3}
+    auto, chord = (cj.solve(system, mu0, integrator=m, **run) for m in (cj.TMK(), cj.TMK(solver="chord")))
+    assert (auto.stats.backend, auto.stats.reason) == ("native", "")
+    assert chord.stats.backend == "xla" and "operations" in chord.stats.reason
+    assert chord.stats.iterations < auto.stats.iterations
+    np.testing.assert_allclose(auto.mu, chord.mu, atol=1e-13)
+
+
+def test_where_fixed_points_fail_the_fallbacks_go_on():
+    """With steps ten times those of an ordinary run."""
+    system, mu0 = cj.models.spin_chain(6)
+    hard = cj.solve(system, mu0, t1=3.2, dt=0.8, key=3)
+    assert hard.stats.backend == "native" and hard.stats.most_iterations > 30
+    assert hard.stats.unsolved == 0 and hard.stats.residual < 1e-14
+
+
 @pytest.mark.parametrize("slots", [1, 300, 512, 1000])
 def test_what_is_saved_in_pieces_of_a_chunk(slots, monkeypatch):
     """Fewer, as many and more than a piece holds, of one trajectory and of members: the function of every state."""

@@ -16,7 +16,8 @@ from ..numerics.dependence import depends
 from ..numerics.rootfind import Beside, Root, explicit_info, solve_root
 from ..systems import System
 
-DENSE = 64  # largest number of unknowns for which Jacobians are formed
+CHORD = 16  # dimension above which fixed points are faster than the chord (benchmarks/results/sizes.json)
+DENSE = 64  # largest number of unknowns for which Jacobians are formed, be it in fallbacks
 
 
 class Reached(NamedTuple):
@@ -68,8 +69,9 @@ class ImplicitSolve(eqx.Module):
     """How the equation of an implicit step is solved.
 
     `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", "products" (matrices, by
-    products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 64, above that products where
-    the method and the algebra have them, and fixed point else. `tol` is on the last correction, scaled by the unknown.
+    products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 16, fixed point above that,
+    and above dimension 64 products where the method and the algebra have them. `tol` is on the last correction, scaled
+    by the unknown.
     `fallbacks`: Newton, then homotopy in the step, where the solver fails (dimension 64 at most).
     """
 
@@ -122,13 +124,17 @@ class ImplicitSolve(eqx.Module):
             start, given = lambda: begun, -begun[0]
         if unknowns.count == 0:
             return element(given), explicit_info(given)
-        root = self._solved(unknowns, equation, start, given, fast)
+        auto = "chord" if algebra.dim <= CHORD and unknowns.count <= DENSE else "fixed_point"
+        method = auto if self.solver in ("auto", "products") else self.solver
+        root = self._solved(method, unknowns, equation, start, given, fast)
         x = element(unknowns.among(root.x, given))
         if root.last is None:
             return x, root.info
         return x, root.info, Reached(root.known, element(unknowns.among(root.last, zero)))
 
-    def _solved(self, unknowns: Unknowns, equation: Any, start: Any, given: Float[Array, " size"], fast: bool) -> Root:
+    def _solved(
+        self, method: str, unknowns: Unknowns, equation: Any, start: Any, given: Float[Array, " size"], fast: bool
+    ) -> Root:
         """The root of the equation for the unknowns alone."""
         nothing = jnp.zeros(unknowns.count)
         beside = unknowns.among(nothing, given)
@@ -145,7 +151,6 @@ class ImplicitSolve(eqx.Module):
             return unknowns.of(value) + rows @ beside, unknowns.of(rows, axis=1)
 
         dense = unknowns.count <= DENSE
-        method = ("chord" if dense else "fixed_point") if self.solver in ("auto", "products") else self.solver
         return solve_root(
             reduced,
             nothing,

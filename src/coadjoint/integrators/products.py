@@ -18,7 +18,7 @@ from .tau import Cayley, Exp, Tau
 
 __all__ = ["Found", "Past", "Rule", "carried", "check_solver", "no_past", "rule_for", "solve", "with_derivative"]
 
-_SMALL = 64  # dimension up to which Jacobians are formed, which is faster there and has fallbacks
+_SMALL = 64  # dimension up to which exponentials are, which is faster there and has fallbacks
 
 
 class Found(NamedTuple):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..numerics import checks
 from ..systems import System
 from .base import Claims, Integrator
-from .implicit import DENSE
+from .implicit import CHORD
 from .parts import energy_parts, noise_parts
 from .tau import Cayley
 
@@ -170,7 +170,7 @@ def _times(c: Claims, system: System) -> int:
     if c.cost.each == "noise":
         return sum(len(n.groups) for n in system.noises)
     chord, fixed_point = _ITERATIONS
-    return 0 if not c.cost.each else chord if system.algebra.dim <= DENSE else fixed_point
+    return 0 if not c.cost.each else chord if system.algebra.dim <= CHORD else fixed_point
 
 
 def _energy_kind(system: System) -> str:

@@ -23,7 +23,7 @@ from ..numerics.jaxprs import closed
 
 SIZE = 8  # numbers of a pack
 FEWEST = 3  # equal operations that are worth a pack
-LEAST_COPIES = 16
+LEAST_COPIES = 8  # of a part, for packs to pay
 
 _TOKEN = re.compile(
     r"(?P<type>\b(?:double|float|i1|i8|i16|i32|i64)\b)"

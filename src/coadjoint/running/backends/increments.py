@@ -10,13 +10,13 @@ from jaxtyping import Array, Float, Int
 from ...drivers import BLOCK, BrownianWindow, Increment, Window
 from ...native.cpu import Cpu
 from ...native.lanes import Drawing, NativeLoop, free, native_loop
-from ...native.packing import LEAST_COPIES
 from ...numerics.caching import Bounded
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
 _OPERATIONS = 40_000  # of a pair of steps: beyond, compiling takes too long, and XLA draws (the same numbers)
 _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory, or of its motions
 _MANY = 16  # motions: more are drawn one by one, by one program for all of them
+_CELLS = 16  # intervals of a step: so many of one member stand side by side better than members
 
 _loops: Bounded[NativeLoop | None] = Bounded()
 
@@ -33,7 +33,7 @@ class Source:
             self.motions = Motions.of(window, members, columns, self.blocks)
         self.out = np.empty((groups, self.blocks * BLOCK, len(columns), width))
         self.costly = costly(window)
-        self.singly = self.costly and _cells(window) >= LEAST_COPIES  # they stand side by side, not members
+        self.singly = self.costly and _cells(window) >= _CELLS  # they stand side by side, not members
         self.side = _SIDE_BY_SIDE if members.size == 1 and not self.singly else 1
         alone = self.motions is not None or not columns
         if self.singly:

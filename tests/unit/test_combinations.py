@@ -1,7 +1,8 @@
 """Every feature beside every other: a table of small runs in which all pairs occur.
 
 Each run ends in time, agrees with the other backend to round-off, is the same in memory and in a store, and has the
-same bits when it was stopped half-way and resumed.
+same bits when it was stopped half-way and resumed; and on a GPU, here emulated, all of a run, or its second half, has
+the bits of a CPU.
 """
 
 from itertools import combinations, product
@@ -15,6 +16,7 @@ from pairs import covering, pairs_of, within
 
 import coadjoint as cj
 from coadjoint.running import plan
+from coadjoint.running.backends import launching, native_gpu
 
 SECONDS = 240.0  # that one case may take, on a slow machine that compiles other things beside it
 STEPS, DT, MEMBERS = 12, 0.02, 5
@@ -53,14 +55,30 @@ FEATURES = {
     "params by member": (False, True),
     "forcing": (False, True),
     "driver": ("Brownian", "Increments", "none"),
+    "GPU": (False, True),
     "method": tuple(METHODS),
 }
+
+
+# With these algebras, too many operations:
+LONG = ("gauss4", "LieMidpoint", "Strang", "CommutatorFree", "NinomiyaVictoir", "BathSplitting")
+
+
+def is_native(case):
+    """Whether native code must be taken; elsewhere it may be refused."""
+    if case["method"] == "Adaptive":
+        return False
+    if case["algebra"] == "SU(3)" and case["method"] in ("gauss4", "LieMidpoint", "IsospectralMidpoint"):
+        return False  # an eigenvalue problem, too many operations, complex linear systems
+    return not (case["algebra"] in ("so(4)", "so(3) ⋉ R³") and case["method"] in LONG)
 
 
 def allowed(case):
     """What the library takes."""
     alone = case["run"] == "solve"
-    if alone and (case["params by member"] or case["reduce"]):
+    if alone and (case["params by member"] or case["reduce"] or case["GPU"]):
+        return False
+    if case["GPU"] and not is_native(case):
         return False
     if case["method"] == "CommutatorFree" and case["driver"] != "none":
         return False
@@ -96,7 +114,7 @@ FAST, SLOW = table()
 
 
 def name(case):
-    flags = ("save", "reduce", "group", "params by member", "forcing")
+    flags = ("save", "reduce", "group", "params by member", "forcing", "GPU")
     flags = ["g0" if case[k] == "g0" else k for k in flags if case[k]]
     return "; ".join([case[k] for k in ("algebra", "method", "run", "sink", "driver")] + flags)
 
@@ -204,19 +222,6 @@ def same(a, b, tol=0.0):
         np.testing.assert_allclose(x, y, rtol=0, atol=tol)
 
 
-# With these algebras, too many operations:
-LONG = ("gauss4", "LieMidpoint", "Strang", "CommutatorFree", "NinomiyaVictoir", "BathSplitting")
-
-
-def is_native(case):
-    """Whether native code must be taken; elsewhere it may be refused."""
-    if case["method"] == "Adaptive":
-        return False
-    if case["algebra"] == "SU(3)" and case["method"] in ("gauss4", "LieMidpoint", "IsospectralMidpoint"):
-        return False  # an eigenvalue problem, too many operations, complex linear systems
-    return not (case["algebra"] in ("so(4)", "so(3) ⋉ R³") and case["method"] in LONG)
-
-
 def check(case, folder, monkeypatch):
     if case["run"] == "ensemble, many tiles":
         monkeypatch.setattr(plan, "LARGEST_TILE", 2)
@@ -230,6 +235,15 @@ def check(case, folder, monkeypatch):
     if case["sink"] == "resume":
         run(case, auto, STEPS // 2, folder / "half.zarr")
         same(results(case, run(case, auto, STEPS, folder / "half.zarr", resume=True)), results(case, stored))
+    if case["GPU"]:
+        monkeypatch.setattr(launching, "found", lambda: launching.Emulated(2))
+        monkeypatch.setattr(native_gpu, "TOGETHER", 4)
+        half = folder / "moved.zarr" if case["sink"] == "resume" else None
+        if half:
+            run(case, auto, STEPS // 2, half)
+        moved = run(case, {"backend": "native-gpu"}, STEPS, half, resume=half is not None)
+        assert moved.stats.backend == "native-gpu", moved.stats
+        same(results(case, moved), results(case, stored) if half else expected)
     if whole.stats.backend == "native":
         other = run(case, {"backend": "xla"}, STEPS)
         assert other.stats.backend == "xla"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import expm
 
-from coadjoint.drivers import Increment
+from coadjoint.drivers import Increment, mean_third
 
 
 def harmonics(x, degree):
@@ -75,15 +75,23 @@ class Sphere:
         return self.coefficients(jax.vmap(applied)(jnp.asarray(self.nodes)))
 
     def step(self, system, integrator):
-        """dt ↦ the matrix of P."""
+        """dt ↦ the matrix of P. Lévy areas are ± dt/2, level 3 its mean given ΔW: moments up to degree 5 are the path's."""
         needs, M = integrator.needs(system), system.n_noise
+        levy = needs.areas or needs.third
         points, weights = gauss_hermite(4, 2 * M) if needs.Z else gauss_hermite(6, M)
-        signs = np.array(list(product((1.0, -1.0), repeat=needs.signs)))
+        if levy:  # two points for what ΔZ has of its own: it counts but linearly
+            points, weights = crossed(gauss_hermite(4, M), gauss_hermite(2, M))
+        signs = np.array(list(product((1.0, -1.0), repeat=M * (M - 1) // 2 if levy else needs.signs)))
         coins = np.tile(signs, (len(points), 1))
         points, weights = np.repeat(points, len(signs), axis=0), np.repeat(weights, len(signs)) / len(signs)
         fast = integrator.fast()
 
         def end(x, dt, normal, sign):
+            if levy:
+                S, Z = jnp.sqrt(dt) * normal[:M], 0.5 * dt * jnp.sqrt(dt) * (normal[:M] + normal[M:] / 3.0**0.5)
+                A = jnp.zeros((M, M)).at[np.triu_indices(M, 1)].set(0.5 * dt * sign)
+                dS = Increment(S, jnp.full((), jnp.inf), Z, A - A.T, mean_third(S, dt) if needs.third else None)
+                return fast.step(system, x, 0.0, dt, dS, integrator.init(system, x))[0]
             if needs.Z:  # of two independent halves U, V of the increment
                 U, V = jnp.sqrt(0.5 * dt) * normal[:M], jnp.sqrt(0.5 * dt) * normal[M:]
                 S, Z = U + V, 0.5 * dt * (U + V + (U - V) / 3.0**0.5)
@@ -110,6 +118,12 @@ def gauss_hermite(order, dimension):
     points = np.stack(np.meshgrid(*[x] * dimension, indexing="ij"), -1).reshape(-1, dimension)
     weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * dimension, indexing="ij"), -1), -1).reshape(-1)
     return points, weights
+
+
+def crossed(a, b):
+    """Points and weights of the product of two quadratures."""
+    (x, w), (y, v) = a, b
+    return np.hstack([np.repeat(x, len(y), axis=0), np.tile(y, (len(x), 1))]), np.repeat(w, len(v)) * np.tile(v, len(w))
 
 
 def exact_mean(generator, t, x, f):

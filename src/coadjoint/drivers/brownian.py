@@ -283,7 +283,7 @@ class BrownianWindow(Window):
         if not needs.integrals:
             return Increment(x, bound)
         areas = needs.areas or needs.third
-        pairs = np.array([(i, j) for j in range(M) for i in range(j)], int).reshape(-1, 2)  # a number for each i < j
+        pairs = np.argwhere(np.tri(M, k=-1))[:, ::-1] if areas else np.empty((0, 2), int)  # a number for each i < j
         channels = [_MEAN + np.arange(M)]
         if areas:
             channels += [_MEAN_TAIL + np.arange(M), _AREA_TAIL + np.arange(len(pairs))]

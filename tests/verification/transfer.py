@@ -75,7 +75,7 @@ class Sphere:
         return self.coefficients(jax.vmap(applied)(jnp.asarray(self.nodes)))
 
     def step(self, system, integrator):
-        """dt ↦ the matrix of P. With areas ± dt/2 and level 3 in the mean, moments to degree 5 are those of the path."""
+        """dt ↦ the matrix of P. With areas ± dt/2 and level 3 in the mean, moments to degree 5 are the path's."""
         needs, M = integrator.needs(system), system.n_noise
         levy = needs.areas or needs.third
         points, weights = gauss_hermite(4, 2 * M) if needs.Z else gauss_hermite(6, M)

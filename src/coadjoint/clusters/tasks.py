@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 4  # at a tile, before it counts as failed
 _GONE = 10.0  # seconds without a scheduler
+_AHEAD = 8  # tasks that wait at the scheduler, beside one for each slot
 _BATCH = 256  # tasks that are handed out at once
 _LARGE = 2**14  # bytes above which something is sent to a worker, and not with the task
 _TICK = 0.25  # seconds between two looks around
@@ -119,7 +120,10 @@ class Tasks:
         if self.gone is not None:
             return
         slots = self.cluster.slots()
-        room = min(2 * slots + 2 - len(self.futures), _BATCH)
+        most = 2 * slots + _AHEAD
+        room = min(most - len(self.futures), _BATCH)
+        if room < min(_AHEAD // 2, len(self.waiting)):  # a few at once cost less
+            return
         ahead = self.next + 8 * slots + 64  # accumulators of later tiles wait here for those before them
         chosen: list[int] = []
         while self.waiting and len(chosen) < room and self.waiting[0] < ahead:
@@ -210,7 +214,8 @@ class Tasks:
                 job.output.receive(number, rows)
             self._count(tile, job.plan.steps * job.plan.count(numbers), back.health)
             accumulators = [None if acc is None else whole(acc) for acc in back.accumulators]
-            self._done(tile, [Done(*x) for x in zip(back.members, back.totals, accumulators, strict=True)])
+            totals = [jax.tree.map(np.asarray, x) for x in back.totals]
+            self._done(tile, [Done(*x) for x in zip(back.members, totals, accumulators, strict=True)])
 
     def _done(self, tile: int, done: list[Done]) -> None:
         job, numbers = self._of(tile)

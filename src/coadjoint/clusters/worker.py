@@ -34,7 +34,7 @@ class Returned(NamedTuple):
     """What a worker sends back of each of some tiles, and how all of them are. With a store there are no rows."""
 
     members: list[int]
-    totals: list[Totals]
+    totals: list[Totals]  # plain numbers: arrays would keep the whole message alive as long as they live themselves
     accumulators: list[list | None]
     rows: list[Any]
     health: Health
@@ -85,7 +85,7 @@ def run_remote(parcel: Parcel, own: bytes | None, numbers: range, told: Told) ->
     totals, accumulators = zip(*done, strict=True)
     return Returned(
         [len(x.iterations) for x in totals],
-        [jax.tree.map(np.asarray, together(x)) for x in totals],
+        [jax.tree.map(lambda n: np.asarray(n).item(), together(x)) for x in totals],
         [None if acc is None else [np.asarray(x) for x in jax.tree.leaves(acc)] for acc in accumulators],
         rows,
         teller.health(),

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -420,6 +421,54 @@ def test_a_worker_that_differs_is_refused_by_name(client, tmp_path, name, usual,
     finally:
         client.run(shown, name, native.ARITHMETIC if other else None, workers=[worker])
     assert early() and not list(tmp_path.iterdir())
+
+
+def test_a_module_of_ones_own_that_differs(client, tmp_path, monkeypatch):
+    """Its classes go by name, so a worker must have the same code of them."""
+    code = "import coadjoint as cj\nclass Mine(cj.EulerMaruyamaMK):\n    pass\n"
+    for folder, more in (("here", ""), ("there", "# other\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a_module_of_ones_own.py").write_text(code + more)
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    import a_module_of_ones_own as own  # type: ignore[import-not-found]
+
+    def path_on_worker(change, folder):
+        import sys
+
+        getattr(sys.path, change)(folder)
+        sys.modules.pop("a_module_of_ones_own", None)
+
+    worker, out = next(iter(client.nthreads())), tmp_path / "run.zarr"
+    with pytest.raises(ClusterError, match=r"worker tcp://.*: module a_module_of_ones_own is missing"):
+        ensemble(integrator=own.Mine(), on=client, out=out)
+    try:
+        client.run(path_on_worker, "append", str(tmp_path / "here"))
+        client.run(path_on_worker, "remove", str(tmp_path / "here"), workers=[worker])
+        client.run(path_on_worker, "append", str(tmp_path / "there"), workers=[worker])
+        with pytest.raises(ClusterError, match=rf"worker {worker}: module a_module_of_ones_own has other code"):
+            ensemble(integrator=own.Mine(), on=client, out=out)
+    finally:
+        client.run(path_on_worker, "remove", str(tmp_path / "there"), workers=[worker])
+        client.run(path_on_worker, "remove", str(tmp_path / "here"), workers=list(client.nthreads())[1:])
+    assert not out.exists()
+
+
+def test_two_clients_on_one_store(client, tmp_path):
+    """The second is told who has it."""
+    from coadjoint.store.locks import store_lock
+
+    path = tmp_path / "run.zarr"
+    ensemble(out=path)
+    lock = store_lock(path)
+    lock.acquire()
+    before = files(path)
+    with pytest.raises(
+        cj.StoreError, match=rf"run\.zarr is being written by process {os.getpid()} on .*: let it finish"
+    ):
+        ensemble(out=path, resume=True, t1=24.0, on=client)
+    lock.release()
+    assert files(path) == before
 
 
 def test_a_worker_that_comes_later_and_differs_gets_no_tiles(client, capsys):

@@ -9,6 +9,7 @@ import pytest
 from algebras import SO4
 
 import coadjoint as cj
+from coadjoint.drivers import Needs
 
 I = jnp.array([1.0, 2.0, 3.0])
 MU0 = np.array([0.36, 0.48, 0.8])
@@ -197,6 +198,18 @@ def test_a_word_where_the_law_cannot_be_normalised():
         cj.heat_bath(cj.System(cj.SE3(), lambda m: m[3] + m[4] ** 2), temperature=1.0, friction=1.0)
     cj.heat_bath(cj.models.heavy_top(alpha=None)[0], temperature=1.0, friction=1.0)
     cj.heat_bath(cj.System(cj.SO3(), lambda m: -(m @ m)), temperature=1.0, friction=1.0)
+
+
+def test_a_bath_on_a_lattice_asks_for_no_pairs_of_noises():
+    """ΔZ of 30000 noises is so many numbers; methods that need as many as there are pairs refuse."""
+    window = cj.Brownian(0).window(30_000, 0.1, 0, 1, Needs(Z=True))
+    block = jax.eval_shape(window.block, jnp.zeros((), int), jnp.zeros((), int))
+    assert block.Z.shape == (32, 30_000) and block.areas is None
+    bath = cj.heat_bath(cj.models.spin_lattice((6, 6, 6))[0], temperature=1.0, friction=1.0)
+    for method, words in ((cj.TMKWeak(), "a coin for each pair"), (cj.TMKLevy(), "an area for each pair")):
+        with pytest.raises(ValueError, match=f"{words} of noises, 209628 in a step of 648 .* NinomiyaVictoir"):
+            method.check(bath)
+    cj.BathSplitting().check(bath)
 
 
 QUIET = rigid_body()

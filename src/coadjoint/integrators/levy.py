@@ -15,6 +15,8 @@ from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, Reached, truncated
 from .tmk import trapezoidal
 
+_MOST_NOISES = 512  # that do not commute: a block of steps has 64 megabytes of areas
+
 
 class TMKLevy(OrbitMethod):
     """The trapezoidal Munthe-Kaas method with Lévy areas A_ij = ½ ∫ (W_i dW_j − W_j dW_i).
@@ -57,6 +59,10 @@ class TMKLevy(OrbitMethod):
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
 
+    def check(self, system: System) -> None:
+        """Not too many noises that do not commute."""
+        not_too_many("TMKLevy", "an area", system)
+
     def needs(self, system: System) -> Needs:
         """Areas, unless they would be multiplied by zero."""
         return Needs(areas=system.n_noise > 1 and not system.commuting)
@@ -71,6 +77,16 @@ class TMKLevy(OrbitMethod):
             if system.additive:
                 extra = extra + mean_third_term(system, mu, dt, dS.S)
         return trapezoidal(self.solve, system, mu, dt, truncated(system, dS), extra)
+
+
+def not_too_many(method: str, what: str, system: System) -> None:
+    """Raise if the pairs of noises are more than fit in memory."""
+    M = system.n_noise
+    if M > _MOST_NOISES and not system.commuting:
+        raise ValueError(
+            f"{method} needs {what} for each pair of noises, {M * (M - 1) // 2} in a step of {M} that do not commute; "
+            f"it takes at most {_MOST_NOISES}: NinomiyaVictoir() is of weak order 2 with any number, TMK() needs none."
+        )
 
 
 def area_term(system: System, mu: State, A: Float[Array, "M M"]) -> Element:

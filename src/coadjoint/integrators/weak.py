@@ -13,7 +13,7 @@ from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, Reached
-from .levy import area_term, mean_third_term
+from .levy import area_term, mean_third_term, not_too_many
 from .strong15 import drift_terms
 from .tmk import trapezoidal
 
@@ -59,12 +59,13 @@ class TMKWeak(OrbitMethod):
         self.drift_free = drift_free
 
     def check(self, system: System) -> None:
-        """SALT noise only."""
+        """SALT noise only, and not too many that do not commute."""
         if not system.additive:
             raise ValueError(
                 "TMKWeak is made for SALT noise, salt(beta), but the system has a noise that is not: NinomiyaVictoir() "
                 "takes noises φ(<μ, a>), TMK() any noise."
             )
+        not_too_many("TMKWeak", "a coin", system)
 
     def needs(self, system: System) -> Needs:
         """A coin for each pair of noises, unless all areas would be multiplied by zero."""

@@ -10,7 +10,12 @@ from coadjoint.native.refused import Refused
 from coadjoint.numerics.branches import likely
 
 A = np.random.default_rng(0).standard_normal((4, 4))
+halved = lambda x, least: jax.lax.while_loop(lambda s: s[0] ** 2 > least, lambda s: (0.5 * s[0], s[1] + x), (x, x))
+counted = lambda x, n: jax.lax.fori_loop(0, n, lambda k, y: 0.5 * y + k, x)
 PROGRAMS = {
+    "many loops": lambda x: sum(jax.vmap(halved)(x, jnp.array([0.1, 2.0, 0.01, 0.5]))),
+    "many loops over rows": lambda x: jax.vmap(halved, (None, 0))(x[0], x**2)[1] + jax.vmap(counted)(x, jnp.arange(4)),
+    "many long loops": lambda x: jax.vmap(lambda y: jax.vmap(counted, (None, 0))(y, jnp.array([1, 40])))(x).sum(1),
     "arithmetic": lambda x: jnp.sin(x) * jnp.exp(-(x**2)) / (2.0 + jnp.cos(x)) - jnp.sqrt(jnp.abs(x)),
     "products": lambda x: (A @ x) * (x @ A) + jnp.outer(x, x) @ x,
     "einsum": lambda x: jnp.einsum("i,ij,j,kj->k", x, A, x, A),

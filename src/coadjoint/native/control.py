@@ -42,12 +42,15 @@ def _cond(evaluator: Any, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[La
     evaluator.guards = [*outside, *guards]
     result = outs[-1]
     for out, chosen in zip(outs[-2::-1], tests[-2::-1], strict=True):
-        result = [_choose(scalar, chosen, a, b) for a, b in zip(out, result, strict=True)]
+        result = [_chosen(scalar, objects([chosen], ()), a, b) for a, b in zip(out, result, strict=True)]
     return result
 
 
-def _choose(scalar: Callable, p: Any, a: LaneArray, b: LaneArray) -> LaneArray:
-    return objects([scalar("select_n", p, y, x) for x, y in zip(a.ravel(), b.ravel(), strict=True)], a.shape)
+def _chosen(scalar: Callable, p: LaneArray, a: LaneArray, b: LaneArray) -> LaneArray:
+    """a where p, which has the first axes of a, is true, else b."""
+    wide = np.broadcast_to(p.reshape(p.shape + (1,) * (a.ndim - p.ndim)), a.shape)
+    each = zip(wide.ravel(), a.ravel(), b.ravel(), strict=True)
+    return objects([scalar("select_n", q, y, x) for q, x, y in each], a.shape)
 
 
 def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -66,18 +69,29 @@ def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
 
 
 def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-    """Unrolled if it is known how often it goes round, else a loop of the code."""
+    """Unrolled if it is known how often it goes round, else a loop of the code.
+
+    Of many loops at once, as `vmap` makes them, there are as many conditions: all go on until the last is done, and
+    those that are done stay as they are.
+    """
     params = eqn.params
     nc, nb = params["cond_nconsts"], params["body_nconsts"]
     cond, body = closed(params["cond_jaxpr"]), closed(params["body_jaxpr"])
     cond_constants, body_constants, init = xs[:nc], xs[nc : nc + nb], list(xs[nc + nb :])
     outside, evaluator.guards = evaluator.guards, []
 
+    def still(state: list[LaneArray]) -> LaneArray:
+        return evaluator.evaluate(cond, [*cond_constants, *state])[0]
+
     def test(state: list[LaneArray]) -> Any:
-        return evaluator.evaluate(cond, [*cond_constants, *state])[0][()]
+        return evaluator.chain("or", list(still(state).ravel()))
 
     def once(state: list[LaneArray]) -> list[LaneArray]:
-        return evaluator.evaluate(body, [*body_constants, *state])
+        new = evaluator.evaluate(body, [*body_constants, *state])
+        if not cond.jaxpr.outvars[0].aval.shape:
+            return new
+        going = still(state)
+        return [_chosen(evaluator.scalar, going, a, b) for a, b in zip(new, state, strict=True)]
 
     state = _unrolled(evaluator, test, once, init)
     if state is None:

@@ -101,6 +101,7 @@ def many(client: Client, tiles: int) -> dict[str, Any]:
         "milliseconds a tile": round(1e3 * seconds / tiles, 3),
         "megabytes before": before,
         "megabytes after": memory(),
+        "load": round(os.getloadavg()[0], 1),
     }
 
 

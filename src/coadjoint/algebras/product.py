@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..numerics import checks
+from ..numerics.branches import guessed
 from .base import Element, LieAlgebra
 from .compose import Vector, check_algebra, flatten, join, state_error
 
@@ -239,7 +240,7 @@ class Product(LieAlgebra):
             if count > 1:
                 rows = [x.reshape(count, kind.dim) for x in rows]
             if count >= _MANY and jax.default_backend() == "cpu":
-                out.append(jax.lax.map(lambda args, one=one: one(*args), (rows, extra), batch_size=_TOGETHER))
+                out.append(_in_parts(one, rows, extra))
             else:
                 out.append((jax.vmap(one) if count > 1 else one)(rows, extra))
             start = stop
@@ -248,6 +249,19 @@ class Product(LieAlgebra):
     def _elements(self, fn: Callable, *xs: Vector) -> Vector:
         """The vector of the elements fn(factor, *elements)."""
         return flatten(self._each(lambda f, *elements: f.coordinates(fn(f, *elements)), *xs))
+
+
+def _in_parts(one: Callable, *args: PyTree) -> PyTree:
+    """one(…) of each row of the arguments, in parts of so many rows as fit in a cache."""
+    whole = len(jax.tree.leaves(args)[0]) // _TOGETHER
+    split = whole * _TOGETHER
+    parts = jax.tree.map(lambda x: x[:split].reshape(whole, _TOGETHER, *x.shape[1:]), args)
+    out = jax.lax.map(lambda part: guessed(one, *part), parts)
+    out = jax.tree.map(lambda x: x.reshape(split, *x.shape[2:]), out)
+    rest = jax.tree.map(lambda x: x[split:], args)
+    if not len(jax.tree.leaves(rest)[0]):
+        return out
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, guessed(one, *rest))
 
 
 def _merge(runs: Sequence[tuple[LieAlgebra, int]]) -> list[tuple[LieAlgebra, int]]:

@@ -1,8 +1,11 @@
 """Spins on a periodic lattice in one, two or three dimensions, on so(3)* for each spin."""
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -61,21 +64,42 @@ def spin_lattice(
         params["dipole"] = numbers("dipole", dipole, ((),))
     start = random_spins(n, key) if S0 is None else numbers("S0", S0, ((*sizes, 3),))
 
-    def hamiltonian(mu: Array, p: dict) -> Array:
+    def hamiltonian(mu: Array, p: dict, shifted: Callable = jnp.roll) -> Array:
         S = mu.reshape(*sizes, 3)
-        nearest = [jnp.roll(S, -1, axis=a) for a in range(axes)]
+        nearest = [shifted(S, -1, a) for a in range(axes)]
         h = -p["coupling"] * jnp.sum(S * sum(nearest))
         h = h + 0.5 * p["anisotropy"] * jnp.sum(S[..., 2] ** 2) - jnp.sum(p["field"] * S)
         if "dm" in p:
             h = h - sum(jnp.sum(p["dm"][a] * jnp.cross(S, x)) for a, x in enumerate(nearest))
         for r in apart:
-            far, length = jnp.roll(S, tuple(-k for k in r), axis=tuple(range(axes))), np.linalg.norm(r)
+            far, length = shifted(S, tuple(-k for k in r), tuple(range(axes))), np.linalg.norm(r)
             unit = np.pad(np.array(r) / length, (0, 3 - axes))
             pairs = jnp.sum(S * far) - 3.0 * jnp.sum((S @ unit) * (far @ unit))
             h = h + p["dipole"] * pairs / length**3
         return h
 
-    return System(Product(SO3(), copies=n), hamiltonian, params=params), start.reshape(-1)
+    def gradient(mu: Array, p: dict) -> Array:
+        return jax.grad(hamiltonian)(mu, p, _shifted)
+
+    h = lambda mu, p: hamiltonian(mu, p)
+    return System(Product(SO3(), copies=n), h, params=params, gradient=gradient), start.reshape(-1)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _shifted(S: Array, by: Any, axis: Any) -> Array:
+    """`jnp.roll`, whose transpose is a shift back: JAX makes sums of padded arrays of it, in several times as long."""
+    return jnp.roll(S, by, axis)
+
+
+def _shifted_there(S: Array, by: Any, axis: Any) -> tuple[Array, None]:
+    return jnp.roll(S, by, axis), None
+
+
+def _shifted_back(by: Any, axis: Any, _: None, S: Array) -> tuple[Array]:
+    return (jnp.roll(S, tuple(-k for k in by) if isinstance(by, tuple) else -by, axis),)
+
+
+_shifted.defvjp(_shifted_there, _shifted_back)
 
 
 def lattice(shape: Any) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Parameters of equations whose spelling depends on the version of JAX (0.10 to 0.12), read in one place."""
 
 import math
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -48,6 +49,14 @@ def called(eqn: Any) -> jex.ClosedJaxpr:
     if name == "call_hi_primitive":
         return jax.make_jaxpr(partial(eqn.primitive.to_lojax, **params))(*(v.aval for v in eqn.invars))
     return closed(params[CALLS[name]])
+
+
+def applied(primitive: Any, params: dict, args: Iterable) -> list:
+    """What comes out of an operation."""
+    given = primitive.get_bind_params(params)
+    functions, given = given if isinstance(given, tuple) else ((), given)  # a pair before JAX 0.10
+    out = primitive.bind(*functions, *args, **given)
+    return out if primitive.multiple_results else [out]
 
 
 def closed(jaxpr: Any) -> jex.ClosedJaxpr:

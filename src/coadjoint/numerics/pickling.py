@@ -17,6 +17,8 @@ import jax.core
 import numpy as np
 from jax.extend import core as jex
 
+from .jaxprs import applied
+
 by_value: ContextVar[bool] = ContextVar("by_value", default=False)
 
 
@@ -95,11 +97,8 @@ def _evaluate(program: Program, args: tuple) -> list:
         return x.value if isinstance(x, _Literal) else env[x]
 
     for name, inputs, outputs, parameters in program.operations:
-        primitive = _primitives()[name]
-        given = primitive.get_bind_params({k: _restored(v) for k, v in parameters.items()})
-        functions, given = given if isinstance(given, tuple) else ((), given)  # a pair before JAX 0.10
-        out = primitive.bind(*functions, *map(read, inputs), **given)
-        env.update(zip(outputs, out if primitive.multiple_results else [out], strict=True))
+        params = {k: _restored(v) for k, v in parameters.items()}
+        env.update(zip(outputs, applied(_primitives()[name], params, map(read, inputs)), strict=True))
     return [read(x) for x in program.results]
 
 

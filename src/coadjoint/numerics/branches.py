@@ -64,7 +64,7 @@ def _evaluated(program: jex.ClosedJaxpr, args: list, held: list[Array]) -> list:
 
     for eqn in jaxpr.eqns:
         xs = [read(v) for v in eqn.invars]
-        if eqn.params.get("name") == likely.__name__:
+        if eqn.params.get("name") == "likely":
             held.append(jnp.all(xs[0]))
             out = [jnp.ones_like(xs[0])]
         elif eqn.primitive.name in CALLS:

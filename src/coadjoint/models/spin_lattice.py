@@ -78,10 +78,8 @@ def spin_lattice(
             h = h + p["dipole"] * pairs / length**3
         return h
 
-    def gradient(mu: Array, p: dict) -> Array:
-        return jax.grad(hamiltonian)(mu, p, _shifted)
-
     h = lambda mu, p: hamiltonian(mu, p)
+    gradient = lambda mu, p: jax.grad(hamiltonian)(mu, p, _shifted)
     return System(Product(SO3(), copies=n), h, params=params, gradient=gradient), start.reshape(-1)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.running import loop, plan, statistics
+from coadjoint.running.backends import native
 
 EM = cj.EulerMaruyamaMK()
 SYSTEM = cj.System(
@@ -361,3 +362,18 @@ def test_a_traced_ensemble_is_the_same(ens):
     mu, energy = traced(STATES)
     close(mu, ens.mu)
     close(energy, ens.energy())
+
+
+def test_tiles_of_few_steps_are_stepped_as_one(monkeypatch):
+    """Which changes no bit: neither of states nor of what solvers report."""
+    top, mu0 = cj.models.heavy_top()
+    run = {"members": 16 * 1024 + 5, "t1": 0.03, "dt": 0.01, "key": 1}
+    begun = []
+    run_tiles = loop.run_tiles
+    monkeypatch.setattr(loop, "run_tiles", lambda *args: begun.append(args[2]) or run_tiles(*args))
+    together = cj.ensemble(top, mu0, **run)
+    monkeypatch.setattr(native, "_MOST", 1)
+    alone = cj.ensemble(top, mu0, **run)
+    assert [len(numbers) for numbers in begun] == [2] * 8 + [1] * 18
+    np.testing.assert_array_equal(together.mu, alone.mu)
+    assert repr(together.stats) == repr(alone.stats)

@@ -29,6 +29,8 @@ from .words import as_words, packed, unpacked
 from .xla import Core, Starts, reduced_by_xla
 
 _PIECE = 256  # saved times whose states go through the user's `save` together
+_SHORT = 2**17  # steps of members, some milliseconds: with fewer, Python takes longer for a tile than its steps do
+_MOST, _LEAST = 16, 8  # tiles that are then stepped as one, and how many such parts there are at least
 
 
 def prepare(plan: Plan) -> "NativeProgram | Refusal":
@@ -49,11 +51,11 @@ class NativeProgram:
     """Tiles as native code, in groups of members."""
 
     backend, reason = "native", ""
-    together: int = 1
     workers: int | None = None
 
     def __init__(self, plan: Plan, kernel: "Kernel"):
         self.plan, self.kernel, self.core = plan, kernel, Core.of(plan)
+        self.together = _together(plan)
         self.reduction = CpuReduction.of(plan, kernel.width)
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
         self.starts = Starts(plan, self.core)
@@ -75,6 +77,13 @@ class NativeProgram:
     def stepper(self, tile: Tile, points: Point, n: int) -> "NativeStepper":
         """Ready to go on."""
         return NativeStepper(self, tile, points, n)
+
+
+def _together(plan: Plan) -> int:
+    """How many tiles are stepped as one: several of few steps, unless a reducer or `save` takes them one by one."""
+    if plan.reduce is not None or plan.save is not None:
+        return 1
+    return max(1, min(_MOST, _SHORT // (plan.steps * plan.tile), plan.tiles // _LEAST))
 
 
 class NativeStepper:

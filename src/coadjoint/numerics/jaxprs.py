@@ -53,9 +53,7 @@ def called(eqn: Any) -> jex.ClosedJaxpr:
 
 def applied(primitive: Any, params: dict, args: Iterable) -> list:
     """What comes out of an operation."""
-    given = primitive.get_bind_params(params)
-    functions, given = given if isinstance(given, tuple) else ((), given)  # a pair before JAX 0.10
-    out = primitive.bind(*functions, *args, **given)
+    out = primitive.bind(*args, **primitive.get_bind_params(params))
     return out if primitive.multiple_results else [out]
 
 

@@ -21,7 +21,6 @@ Vector = Float[Array, " n"]
 ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
 
 _MARGIN = 1e-3  # what is foreseen must be this much below tol: it has a sign, and adds up over steps in the energy
-_MANY = 64  # unknowns beyond which they are taken for those of many parts
 _FAST = 0.0625  # the squared rate ¼, below which the next correction can be foreseen
 _TINY = 1e-10  # a correction δ this small has δ² below round-off
 _STALLED = 1e-11  # a residual this small (scaled) that no longer falls has met round-off
@@ -87,7 +86,7 @@ def _iterate(
     the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ.
     `others`: numbers that count in the size of x.
     """
-    limit, many = start.iterations + max_steps, start.x.size / _MANY
+    limit = start.iterations + max_steps
     others2 = 0.0 if others is None else others @ others
 
     def going(s: _State) -> Array:
@@ -102,10 +101,7 @@ def _iterate(
         stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)
         enough = small | foreseen | stalled
         if known is not None:
-            follows = step2 * size2 <= tol**2
-            if many > 1.0:  # round-off of so many numbers may be more, though it is not that of any part of them
-                follows = follows | (stalled & (step2 * size2 <= (many * tol) ** 2))
-            enough = enough & (step2 <= _TINY**2) & follows
+            enough = enough & (step2 <= _TINY**2) & (step2 * size2 <= tol**2)
         finite = jnp.isfinite(step2)
         lost = ~finite | ((step2 > 16.0 * before2) & (s.iterations > start.iterations + 3))
         if not fast:

@@ -47,6 +47,11 @@ class LieAlgebra(eqx.Module):
         return (self.dim,)
 
     @property
+    def summands(self) -> tuple[tuple[int, int], ...]:
+        """(dimension, how many of these) of the algebras whose direct sum this is written as: itself, of one."""
+        return ((self.dim, 1),)
+
+    @property
     def dtype(self) -> Any:
         """Type of the entries: float64, or complex128 for matrices."""
         return jnp.float64

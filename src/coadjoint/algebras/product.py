@@ -50,6 +50,11 @@ class Product(LieAlgebra):
         """The factors, in order."""
         return tuple(kind for kind, count in zip(self.kinds, self.counts, strict=True) for _ in range(count))
 
+    @property
+    def summands(self) -> tuple[tuple[int, int], ...]:
+        """The dimensions of the factors, and how many neighbours share them."""
+        return tuple((kind.dim, count) for kind, count in zip(self.kinds, self.counts, strict=True))
+
     def split(self, x: Vector) -> tuple[Element, ...]:
         """The elements (or states) of the factors."""
         ends = np.cumsum([f.dim for f in self.factors])

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..algebras.base import Element, State
+from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
 from ..numerics import checks
 from ..numerics.dependence import depends
-from ..numerics.rootfind import Beside, Root, explicit_info, solve_root
+from ..numerics.rootfind import Beside, Root, Squares, dot, explicit_info, solve_root
 from ..systems import System
 
 CHORD = 16  # dimension above which fixed points are faster than the chord (benchmarks/results/sizes.json)
@@ -65,13 +65,28 @@ class Unknowns:
         return jnp.concatenate(pieces)
 
 
+def _squares(algebra: LieAlgebra, stages: int) -> Squares:
+    """x ↦ |x|²; of a direct sum too large for the chord, that of each summand, all its stages taken together."""
+    if algebra.dim <= CHORD or sum(count for _, count in algebra.summands) == 1:
+        return dot
+
+    def squares(x: Float[Array, " size"]) -> Float[Array, " parts"]:
+        x2, out, at = jnp.sum((x * x).reshape(stages, -1), axis=0), [], 0
+        for dim, count in algebra.summands:
+            out.append(jnp.sum(x2[at : at + dim * count].reshape(count, dim), axis=1))
+            at += dim * count
+        return jnp.concatenate(out)
+
+    return squares
+
+
 class ImplicitSolve(eqx.Module):
     """How the equation of an implicit step is solved.
 
     `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", "products" (matrices, by
     products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 16, fixed point above that,
     and above dimension 64 products where the method and the algebra have them. `tol` is on the last correction, scaled
-    by the unknown.
+    by the unknown, both measured in a large direct sum by their largest part.
     `fallbacks`: Newton, then homotopy in the step, where the solver fails (dimension 64 at most).
     """
 
@@ -126,17 +141,25 @@ class ImplicitSolve(eqx.Module):
             return element(given), explicit_info(given)
         auto = "chord" if algebra.dim <= CHORD and unknowns.count <= DENSE else "fixed_point"
         method = auto if self.solver in ("auto", "products") else self.solver
-        root = self._solved(method, unknowns, equation, start, given, fast)
+        squares = _squares(algebra, stages or 1)
+        root = self._solved(method, unknowns, equation, start, given, squares, fast)
         x = element(unknowns.among(root.x, given))
         if root.last is None:
             return x, root.info
         return x, root.info, Reached(root.known, element(unknowns.among(root.last, zero)))
 
     def _solved(
-        self, method: str, unknowns: Unknowns, equation: Any, start: Any, given: Float[Array, " size"], fast: bool
+        self,
+        method: str,
+        unknowns: Unknowns,
+        equation: Any,
+        start: Any,
+        given: Float[Array, " size"],
+        squares: Squares,
+        fast: bool,
     ) -> Root:
         """The root of the equation for the unknowns alone."""
-        nothing = jnp.zeros(unknowns.count)
+        nothing, zero = jnp.zeros(unknowns.count), jnp.zeros_like(given)
         beside = unknowns.among(nothing, given)
 
         def reduced(x: Float[Array, " n"], lam: Float[Array, ""]) -> tuple[Float[Array, " n"], State | None]:
@@ -161,7 +184,8 @@ class ImplicitSolve(eqx.Module):
             fallbacks=self.fallbacks and dense,
             dense=dense,
             fast=fast,
-            beside=None if unknowns.all else Beside(beside, unknowns.of(given)),
+            squares=squares if squares is dot else lambda x: squares(unknowns.among(x, zero)),
+            beside=None if unknowns.all else Beside(squares(beside), unknowns.of(given)),
         )
 
 

@@ -2,6 +2,9 @@
 
 Every iteration is a `while_loop` that starts only if there is work left, so that under `vmap` a fallback nobody needs
 costs nothing and a member that has converged is frozen while its neighbours go on.
+
+The size |x| of an unknown is Euclid's, but that of a direct sum is that of the largest of its parts: round-off is then
+the same beside it however many parts there are, and each part is solved as well as it would be alone.
 """
 
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from .vectors import cross
 
 Vector = Float[Array, " n"]
+Squares = Callable[[Vector], Float[Array, "..."]]  # x ↦ |x|² of each part, or of all of x as one number
 
 ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
 
@@ -51,9 +55,9 @@ class _State(NamedTuple):
     last: Vector | None = None  # the last correction, with …
     known: PyTree = None  # … what was found beside the equation before it, at x − last
 
-    def moved(self, step: Vector) -> "_State":
+    def moved(self, step: Vector, squares: Squares) -> "_State":
         """After a first correction."""
-        return self._replace(x=self.x + step, step2=step @ step, iterations=self.iterations + 1)
+        return self._replace(x=self.x + step, step2=_largest(squares(step)), iterations=self.iterations + 1)
 
     def error(self) -> Float[Array, ""]:
         """What is left to correct, scaled by x: the last correction times the rate at which corrections fall."""
@@ -61,6 +65,15 @@ class _State(NamedTuple):
         left2 = jnp.where(fast, self.step2 * self.step2, self.step2)
         scale2 = jnp.where(fast, self.before2 * self.size2, self.size2)
         return jnp.where(self.step2 > 0, jnp.sqrt(left2 / jnp.where(scale2 > 0, scale2, 1.0)), 0.0)
+
+
+def dot(x: Vector) -> Float[Array, ""]:
+    """|x|², of all of x."""
+    return x @ x
+
+
+def _largest(squares: Float[Array, "..."]) -> Float[Array, ""]:
+    return jnp.max(squares) if squares.ndim else squares
 
 
 def explicit_info(x: Array) -> Info:
@@ -76,7 +89,8 @@ def _iterate(
     max_steps: int,
     active: Bool[Array, ""],
     fast: bool = False,
-    others: Vector | None = None,
+    squares: Squares = dot,
+    others2: Float[Array, "..."] | float = 0.0,
 ) -> _State:
     """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
 
@@ -84,10 +98,9 @@ def _iterate(
     (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
     `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
     the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ.
-    `others`: numbers that count in the size of x.
+    `others2`: the squares of numbers that count in the size of x.
     """
     limit = start.iterations + max_steps
-    others2 = 0.0 if others is None else others @ others
 
     def going(s: _State) -> Array:
         return active & ~s.done & ~s.lost & (s.iterations < limit)
@@ -95,7 +108,8 @@ def _iterate(
     def body(s: _State) -> _State:
         step, known = correction(s.x)
         x = s.x + step
-        size2, step2, before2 = s.x @ s.x + others2, step @ step, s.step2  # |x|² before: a flow has it at hand
+        size2, step2 = _largest(squares(s.x) + others2), _largest(squares(step))  # |x|² before: a flow has it at hand
+        before2 = s.step2
         small = step2 <= tol**2 * size2
         foreseen = (step2 < _FAST * before2) & (step2 * step2 <= (_MARGIN * tol) ** 2 * size2 * before2)
         stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)
@@ -123,9 +137,9 @@ def _select(flag: Array, a: PyTree, b: PyTree) -> PyTree:
 
 
 class Beside(NamedTuple):
-    """What is known of a vector of which x is a part: its other numbers, and an explicit step for x."""
+    """What is known of a vector of which x is a part: the squares of its other numbers, and an explicit step for x."""
 
-    numbers: Vector
+    squares: Float[Array, "..."]
     step: Vector
 
 
@@ -149,6 +163,7 @@ def solve_root(
     fallbacks: bool,
     dense: bool,
     fast: bool,
+    squares: Squares = dot,
     beside: Beside | None = None,
 ) -> Root:
     """The root of f(x, 1) that continues from f(0, 0) = 0, with the derivative of the implicit function theorem.
@@ -178,22 +193,21 @@ def solve_root(
         return -inverse(value), known if follows else None
 
     first = _fresh(x0, jnp.zeros((), int))
-    if follows:
-        first = first._replace(last=x0, known=known)
-    true, others = jnp.ones((), bool), None if beside is None else beside.numbers
+    first = first._replace(last=x0, known=known) if follows else first
+    rest = jnp.ones((), bool), fast, squares, 0.0 if beside is None else beside.squares
     if method == "chord":
         assert start is not None
         value, jacobian = _without_derivative(eqx.filter_closure_convert(start))()
         inverse = _inverse(jacobian, fast)
-        first = first.moved(-inverse(value))
-        s = _iterate(lambda x: by(inverse, x), first, tol, max_steps - 1, true, fast, others)
+        first = first.moved(-inverse(value), squares)
+        s = _iterate(lambda x: by(inverse, x), first, tol, max_steps - 1, *rest)
     elif method == "newton":
         newton = lambda x: by(_inverse(jax.jacfwd(lambda x: full(x)[0])(x), fast), x)
-        s = _iterate(newton, first, tol, max_steps, true, fast, others)
+        s = _iterate(newton, first, tol, max_steps, *rest)
     else:
-        s = _iterate(lambda x: by(lambda y: y, x), first, tol, max_steps, true, fast, others)
+        s = _iterate(lambda x: by(lambda y: y, x), first, tol, max_steps, *rest)
     if not fast:
-        s = _otherwise(fixed, x0, None if beside is None else beside.step, s, tol, fallbacks)
+        s = _otherwise(fixed, x0, None if beside is None else beside.step, s, tol, fallbacks, squares)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
@@ -259,14 +273,16 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     return lambda x: a @ x
 
 
-def _otherwise(f: Callable, x0: Vector, step: Vector | None, s: _State, tol: float, fallbacks: bool) -> _State:
+def _otherwise(
+    f: Callable, x0: Vector, step: Vector | None, s: _State, tol: float, fallbacks: bool, squares: Squares
+) -> _State:
     """What is done where the iteration has failed: homotopy, then the least bad that is left."""
     failed = ~s.done
     if fallbacks:
         far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, failed)
         s = _select(s.done, s._replace(last=None, known=None), far)._replace(last=s.last, known=s.known)
     step = None if step is None else jax.lax.stop_gradient(step)
-    return _least_bad(lambda x: f(x, jnp.ones(())), x0, step, s, failed if s.known is not None else ~s.done)
+    return _least_bad(lambda x: f(x, jnp.ones(())), x0, step, s, failed if s.known is not None else ~s.done, squares)
 
 
 def _homotopy(
@@ -321,7 +337,12 @@ def _homotopy(
 
 
 def _least_bad(
-    f: Callable[[Vector], tuple[Vector, PyTree]], x0: Vector, step: Vector | None, s: _State, active: Array
+    f: Callable[[Vector], tuple[Vector, PyTree]],
+    x0: Vector,
+    step: Vector | None,
+    s: _State,
+    active: Array,
+    squares: Squares,
 ) -> _State:
     """What an unsolved step is left with: its last x, or one explicit step, whichever solves f = 0 better.
 
@@ -332,11 +353,11 @@ def _least_bad(
         s, _ = state
         explicit = x0 - f(x0)[0] if step is None else step
         (last, known), (other, instead) = f(s.x), f(explicit)
-        last2, explicit2 = last @ last, other @ other
+        last2, explicit2 = _largest(squares(last)), _largest(squares(other))
         keep = s.done | (last2 <= explicit2)
         x = jnp.where(keep, s.x, explicit)
         rest2 = jnp.where(keep, last2, explicit2)
-        bad = s._replace(size2=x @ x, step2=rest2, before2=jnp.zeros(()))
+        bad = s._replace(size2=_largest(squares(x)), step2=rest2, before2=jnp.zeros(()))
         s = _select(s.done, s, bad)._replace(x=x)
         if s.known is not None:
             s = s._replace(last=jnp.zeros_like(x), known=_select(keep, known, instead))

@@ -6,6 +6,7 @@ own, which talk to each other (jax.distributed) where there are two.
 
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -167,12 +168,16 @@ def test_all_processes_write_one_store_and_others_go_on(tmp_path):
     """
     path, port = tmp_path / "run.zarr", a_port()
     both = [start(TOGETHER.format(path=str(path)), 2, me, 2, port) for me in range(2)]
-    (first, _), (second, _) = (process.communicate(timeout=600) for process in both)
+    (first, error), (second, _) = (process.communicate(timeout=600) for process in both)
     assert [process.returncode != 0 for process in both] == [True, True]
     assert "process 1 cannot write its part, and says why. It holds the run up to step 2 (t = 0.2)" in first
     assert "cannot be written: the disk is full. It holds the run up to step 2 (t = 0.2)" in second
     for said in (first, second):
         assert "stopped at step 5 (t = 0.5); go on with: coadjoint resume " in said
+    gone = (
+        r"another process of this run is gone, or cannot be reached \(.*\)\. .*run\.zarr holds the run up to step 8 \("
+    )
+    assert re.search(gone, error), error
 
     # Killed when its piece was there, and the checkpoint was not.
     found = Checkpoints(path).read(0)
@@ -304,41 +309,49 @@ def test_two_processes(n):
 
 
 LONG = """
-system, W = torus(65)
-run = dict(t1=4.0, dt=0.002, save_every=50)
+system, W = torus(17)
+run = dict(t1=8.0, dt=0.002, save_every=50)
 cj.solve(system, W, devices=jax.devices(), out={out!r}, resume={resume}, **run)
 """
 ON = """
 import warnings
 warnings.simplefilter("ignore")
-system, W = torus(65)
-run = dict(t1=4.0, dt=0.002, save_every=50)
+system, W = torus(17)
+run = dict(t1=8.0, dt=0.002, save_every=50)
 there = cj.solve(system, W, out={out!r}, resume=True, **run)
 here = cj.solve(system, W, **run)
-assert off(here.mu, there.mu) < 1e-11, off(here.mu, there.mu)
+assert off(here.mu, there.mu) < 1e-12, off(here.mu, there.mu)
+assert off(here.mu[0], here.mu[-1]) > 1e-2
 """
 
 
 @pytest.mark.slow
-def test_killed_processes_and_on_with_one(tmp_path):
+def test_killed_processes_and_on_with_one(tmp_path, monkeypatch):
     """At random moments, the first or another: the other one ends too, soon, and the store goes on, whole."""
+    for name, value in (("DIR", tmp_path / "compiled"), ("MIN_COMPILE_TIME_SECS", 0), ("MIN_ENTRY_SIZE_BYTES", -1)):
+        cache = "JAX_COMPILATION_CACHE_DIR" if name == "DIR" else f"JAX_PERSISTENT_CACHE_{name}"
+        monkeypatch.setenv(cache, str(value))
     path, moments = tmp_path / "run.zarr", random.Random(0)
     own, steps = path / "checkpoint" / "part-000000.npz", [0]
-    for victim in (1, 0, 1):
+    for victim in (1, 0):
         port, began = a_port(), time.time()
         code = LONG.format(out=str(path), resume=path.exists())
-        both = [start(code, 2, me, 2, port) for me in range(2)]
+        both = [start(code, 1, me, 2, port) for me in range(2)]
         while not (own.exists() and own.stat().st_mtime > began) and all(p.poll() is None for p in both):
             time.sleep(0.05)
-        time.sleep(moments.uniform(0.0, 3.0))
+        time.sleep(moments.uniform(0.0, 2.0))
         both[victim].kill()
         began = time.monotonic()
         _, words = both[1 - victim].communicate(timeout=120)
-        assert both[1 - victim].returncode != 0 and time.monotonic() - began < 60, words[-4000:]
+        assert both[1 - victim].returncode != 0 and time.monotonic() - began < 60, words[:6000]
         both[victim].communicate()
         found = Checkpoints(path).read(0)
         assert found is not None and found.step > steps[-1]
         Checkpoints(path).whole(found)
         steps.append(found.step)
-    assert steps[-1] < 2000  # there was something left to do
+        if victim == 1:  # without the first, JAX may end the process before it can say so
+            assert "another process of this run is gone, or cannot be reached (" in words, words[:6000]
+            assert f"run.zarr holds the run up to step {steps[-1]} (t = " in words, words[:6000]
+            assert "Go on, on as many as there are, with: coadjoint resume" in words, words[:6000]
+    assert steps[-1] < 4000  # there was something left to do
     run(ON.format(out=str(path)), 1)

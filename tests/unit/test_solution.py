@@ -211,6 +211,29 @@ def test_pieces_cover_the_run_and_fit_the_slots():
         assert end == steps
 
 
+def test_chunks_of_slow_steps_are_soon_short(monkeypatch):
+    """A large matrix begins with one step, and one slow chunk is enough to know how long a step takes."""
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+
+    def sizes(seconds, **options):
+        found = []
+        for n0, n1 in loop.pieces(600, 600, 1000, 10**6, **options):
+            clock[0] += seconds * (n1 - n0)
+            found.append(n1 - n0)
+        return found
+
+    assert sizes(2.0, size=1) == [1] * 600
+    assert sizes(0.1)[:4] == [256, 256, 5, 5]  # the first may have been compiled
+    assert [loop.first_chunk(shape) for shape in ((6,), (300,), (33, 33), (129, 129), (513, 513))] == [
+        256,
+        256,
+        233,
+        3,
+        1,
+    ]
+
+
 # Steps that could not be solved.
 
 # Heun's method leaves the numbers altogether: from some step on the state is not finite.

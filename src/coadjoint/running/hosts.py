@@ -1,10 +1,13 @@
 """Several processes (`jax.distributed`) that run one plan together: what must be done alike, the first of them says."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import jax
 import numpy as np
 
+from .placing import ClusterError
 from .plan import Plan
 
 
@@ -40,3 +43,19 @@ def of_all(value: float) -> list[float]:
 def agreed(plan: Plan) -> Callable[[float], float]:
     """What the first process says, of those that run the plan; of one process, what it says itself."""
     return said if several(plan) else lambda value: value
+
+
+# How the words of an error begin when a collective or the service of jax.distributed has failed.
+_UNHEARD = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
+
+
+@contextmanager
+def hearing(kept: Callable[[], str]) -> Iterator[None]:
+    """Say in a sentence that another process is gone, and what is kept, where JAX says what call of its own failed."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # a ValueError, if it was while the call began
+        words = str(error).strip().partition("\n")[0]
+        if not _UNHEARD.match(words):
+            raise
+        raise ClusterError(f"another process of this run is gone, or cannot be reached ({words}).{kept()}") from error

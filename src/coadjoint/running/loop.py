@@ -1,5 +1,6 @@
 """The loop: a plan and its program, tile after tile and chunk after chunk, into a sink."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -25,6 +26,7 @@ from .watchdog import Watched
 from .watching import Watch, watch
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
+_EASY = 2**15  # operations of a product, up to which so many steps do not take long
 _CHUNK_SECONDS = 0.5  # what a chunk should take: progress is shown, and Ctrl-C heard, this often
 
 
@@ -170,7 +172,8 @@ def run_tile(
     bar.begin(done * tile.count)
     stepper = program.stepper(tile, points, done)
     slots = min(plan.slots, program.slots(tile))
-    for n0, n1 in pieces(plan.steps, plan.save_every, slots, plan.blocks * BLOCK, done, agreed(plan)):
+    largest, size = plan.blocks * BLOCK, first_chunk(plan.system.algebra.shape, len(plan.devices))
+    for n0, n1 in pieces(plan.steps, plan.save_every, slots, largest, done, size, agreed(plan)):
         run.stand(here, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
         rows = stepper.advance(n1)
         run.stand(here, "sink", n1)
@@ -193,20 +196,27 @@ def _at(tree: PyTree, where: Any) -> PyTree:
     return jax.tree.map(lambda x: x[where], tree)
 
 
+def first_chunk(shape: tuple[int, ...], devices: int = 1) -> int:
+    """How many steps of a state to begin with: nobody knows yet how long one takes, and large matrices take long."""
+    product = float(np.prod(shape)) ** 1.5
+    return max(1, int(_FIRST_CHUNK * min(1.0, _EASY / product))) if devices <= 1 else 1
+
+
 def pieces(
     steps: int,
     save_every: int,
     slots: int,
     largest: int,
     first: int = 0,
+    size: int | None = None,
     agreed: Callable[[float], float] = lambda seconds: seconds,
 ) -> Iterator[tuple[int, int]]:
     """Cut a run from step `first` on into chunks [n₀, n₁) that fit the slots and take about half a second each.
 
-    The consumer times the work between two pieces; only speed depends on the cut, never a result. Several processes
-    cut alike, by the seconds on which they have `agreed`.
+    The first has `size` steps. The consumer times the work between two pieces; only speed depends on the cut, never a
+    result. Several processes cut alike, by the seconds on which they have `agreed`.
     """
-    n0, size = first, _FIRST_CHUNK
+    n0, size = first, size or _FIRST_CHUNK
     warm = False
     while n0 < steps:
         room = (n0 // save_every + slots) * save_every - n0
@@ -215,9 +225,9 @@ def pieces(
         yield n0, n1
         seconds = agreed(time.perf_counter() - began)
         if warm and seconds > 2 * _CHUNK_SECONDS:
-            size = max(size // 2, 1)
-        elif seconds < _CHUNK_SECONDS / 4:
-            size = min(int(size * min(_CHUNK_SECONDS / 2 / seconds, 64)), _LARGEST_CHUNK)
+            size = max(int((n1 - n0) * _CHUNK_SECONDS / seconds), 1)
+        elif seconds < _CHUNK_SECONDS:
+            size = min(math.ceil(size * min(_CHUNK_SECONDS / seconds, 64)), _LARGEST_CHUNK)
         warm = True
         n0 = n1
 

@@ -13,7 +13,7 @@ from ..systems import System
 from .backends import choose
 from .backends.base import Program
 from .devices import over
-from .hosts import first, several
+from .hosts import first, hearing, several
 from .loop import execute
 from .options import SolveOptions
 from .placing import place_for
@@ -111,7 +111,8 @@ def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) 
 def _run_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Any:
     """On devices of several processes: in the memory of each, or in one store."""
     if out is None:
-        return execute(plan, program, Memory(plan), progress)
+        with hearing(lambda: " Nothing of it is kept: with out= it would go on from its last checkpoint."):
+            return execute(plan, program, Memory(plan), progress)
     from ..store.together import record_together
 
     return record_together(plan, program, out, resume, progress)

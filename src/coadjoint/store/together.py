@@ -16,7 +16,7 @@ import numpy as np
 
 from ..running.backends.base import Program
 from ..running.backends.spreading import Later
-from ..running.hosts import first, hosts, of_all, said
+from ..running.hosts import first, hearing, hosts, of_all, said
 from ..running.loop import execute
 from ..running.plan import Plan
 from ..running.points import Point
@@ -35,7 +35,9 @@ def record_together(plan: Plan, program: Program, out: Any, resume: bool, progre
     path = Path(out)
     with ExitStack() as stack:
         store = _held(stack, plan, program, path, resume) if first() else _followed(stack, plan, program, path)
-        result = execute(plan, program, _Together(store, 0, plan, program), progress)
+        output = _Together(store, 0, plan, program)
+        with hearing(lambda: f"{output.note()} Go on, on as many as there are, with: {store.how_to_go_on()}"):
+            result = execute(plan, program, output, progress)
     said(True)
     return result
 

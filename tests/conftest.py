@@ -22,7 +22,7 @@ LARGEST_CACHE = 2**30  # bytes of compiled programs that are kept
 # write the code of a fusion, and without LLVM's optimisation; what comes out is the same but for the rounding of sums
 # of products. `make verify` and the tests on newer JAX have XLA as it is, and so have tests marked `xla_as_it_is`.
 QUICK_XLA = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
-LARGEST_PROCESS = 2**31  # bytes beyond which compiled programs are forgotten
+LARGEST_GROWTH = 2**32  # bytes of a process, after which compiled programs are forgotten
 
 
 def pytest_configure(config):
@@ -64,10 +64,21 @@ def keep_programs(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+@pytest.fixture(scope="session")
+def memory_kept():
+    """Bytes that this process had when its programs were last forgotten."""
+    return [0]
+
+
 @pytest.fixture(autouse=True, scope="module")
-def forget_programs():
-    """The compiled programs of all files together would take gigabytes; but files share the small ones."""
+def forget_programs(memory_kept):
+    """The compiled programs of all files together would take gigabytes; but files share the small ones.
+
+    What is forgotten makes room for the programs that follow, but the process does not shrink: so its growth counts.
+    """
     yield
     pages = Path("/proc/self/statm")
-    if not pages.exists() or int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > LARGEST_PROCESS:
+    memory = int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
+    if memory > memory_kept[0] + LARGEST_GROWTH or not pages.exists():
         jax.clear_caches()
+        memory_kept[0] = memory

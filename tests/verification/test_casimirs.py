@@ -173,7 +173,7 @@ def run_so4(steps):
 
 
 def run_sl2(steps):
-    """A hyperbolic orbit, a hyperboloid of one sheet; a definite energy and noise along e − f keep it bounded."""
+    """A hyperbolic orbit, a hyperboloid of one sheet: bounded at an energy, which noise along e − f raises slowly."""
     system = cj.System(
         cj.StructureConstants(SL2),
         lambda m: 0.5 * (m[0] ** 2 + 2 * m[1] ** 2 + 1.5 * m[2] ** 2),
@@ -205,8 +205,9 @@ def test_other_algebras(length, name):
     """Structure constants, Casimirs known (so(4), sl(2,R)) or not (su(3): double-double): no drift."""
     run, casimirs, short, long = RUNS[name]
     sol = run(short if length == "short" else long)
-    errors = casimir_errors(sol, casimirs)
-    assert worst(sol.mu) < 2  # bounded, so that errors need no scale
+    size = np.maximum(1.0, np.abs(sol.mu).max(axis=1, keepdims=True))  # a hyperboloid has no end
+    assert worst(size) < 10
+    errors = casimir_errors(sol, casimirs) / size**2
     assert errors.shape == (1001, {"so(4)": 2, "sl(2,R)": 1, "su(3)": 2}[name])
     assert worst(errors) <= FIGURE
     assert growth(errors) <= 1e-16

@@ -66,6 +66,7 @@ class Code:
         self.called: dict[tuple[str, ...], list[Value]] = {}  # what came out of calls
         self.groups: list[Group] = []  # operations that belong to the elements of one array
         self._products: dict[str, Product] = {}
+        self._kinds: dict[Any, str] = {}  # by type of NumPy's
         self._count = 0
 
     # Names, types, operands.
@@ -77,10 +78,12 @@ class Code:
 
     def kind(self, dtype: Any) -> str:
         """The type as LLVM calls it."""
-        name = np.dtype(dtype).name
-        if name not in TYPES:
-            raise Refused(f"Numbers of type {name} have no native rule.")
-        return TYPES[name] if self.width == 1 else f"<{self.width} x {TYPES[name]}>"
+        if dtype not in self._kinds:
+            name = np.dtype(dtype).name
+            if name not in TYPES:
+                raise Refused(f"Numbers of type {name} have no native rule.")
+            self._kinds[dtype] = TYPES[name] if self.width == 1 else f"<{self.width} x {TYPES[name]}>"
+        return self._kinds[dtype]
 
     def text(self, x: Any) -> str:
         """A value or a known number as an operand, of which there is one use more."""

@@ -146,23 +146,21 @@ class Loop:
         """Names for what moves."""
         return [Value("%" + self.code.fresh(), e.dtype) for e in self.moved(self.flat)]
 
-    def find_what_moves(self) -> None:
-        """Which known entries stay what they are? Try the body until no more of them move."""
+    def write(self) -> list[LaneArray]:
+        """Write the loop; what its state is in the end, and whether all guards held, each time.
+
+        A known entry is taken to stay what it is. If the body changes some, the loop is written anew, where these move.
+        """
         evaluator = self.evaluator
         while True:
             mark, left = self.code.mark(), evaluator.left
-            out = self.one_pass(self.heads())
+            if (state := self.attempt()) is not None:
+                return state
             self.code.back_to(mark)
             evaluator.left, evaluator.guards = left, []
-            stays = [known(y) and _identical(y, e) for e, y in zip(self.flat, out, strict=True)]
-            moving = [m or not s for m, s in zip(self.moving, stays, strict=True)]
-            if moving == self.moving:
-                return
-            self.moving = moving
 
-    def write(self) -> list[LaneArray]:
-        """Write the loop; what its state is in the end, and whether all guards held, each time."""
-        self.find_what_moves()
+    def attempt(self) -> list[LaneArray] | None:
+        """The loop as it is if nothing else moves; None if something does, which is noted."""
         evaluator, code = self.evaluator, self.code
         label, entry, values, fine = code.fresh("loop"), code.block, self.heads(), Value("%" + code.fresh(), bool)
         starts = [evaluator.operand(e) for e in self.moved(self.flat)]
@@ -173,7 +171,14 @@ class Loop:
         going = code.everywhere(p, "or")
         code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
         code.begin(f"{label}.body")
-        out = [evaluator.operand(y) for y in self.moved(self.one_pass(values))]
+        after = self.one_pass(values)
+        moving = [
+            m or not (known(y) and _identical(y, e)) for m, e, y in zip(self.moving, self.flat, after, strict=True)
+        ]
+        if moving != self.moving:
+            self.moving = moving
+            return None
+        out = [evaluator.operand(y) for y in self.moved(after)]
         still = evaluator.operand(evaluator.chain("and", [fine, *evaluator.guards]))
         if code.width > 1:
             out = [code.select(p, y, x) for y, x in zip(out, values, strict=True)]

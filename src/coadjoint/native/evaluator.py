@@ -104,7 +104,9 @@ class Evaluator:
         """An operation on each element."""
         aval, name, params = eqn.outvars[0].aval, eqn.primitive.name, eqn.params
         wide = [np.broadcast_to(x, aval.shape).ravel() for x in xs]
-
+        numbers = _known_among(eqn, wide)
+        if len(numbers) == math.prod(aval.shape):
+            return objects(list(numbers.values()), aval.shape)
         done: dict[tuple, Any] = {}
 
         def bind(*ys):  # once for the same numbers: one for all of a thousand spins
@@ -114,7 +116,7 @@ class Evaluator:
             return done[key]
 
         def one(i: int) -> Any:
-            return self.fold(name, params, aval.dtype, [x[i] for x in wide], bind)
+            return numbers[i] if i in numbers else self.fold(name, params, aval.dtype, [x[i] for x in wide], bind)
 
         return objects(self.each(one, aval.shape), aval.shape)
 
@@ -307,6 +309,18 @@ def _given(x: Array) -> Array:
 
 def _same(x: Any, y: Any) -> bool:
     return known(x) and known(y) and bool(x == y)
+
+
+def _known_among(eqn: Any, xs: Sequence[LaneArray]) -> dict[int, Any]:
+    """An operation on each element of vectors, where all that it needs is known: by place, if NumPy can do it."""
+    at = [i for i, lanes in enumerate(zip(*xs, strict=True)) if all(map(known, lanes))]
+    given, dtype = [v.aval.dtype for v in eqn.invars], eqn.outvars[0].aval.dtype
+    arrays = [np.array([x[i] for i in at], d) for x, d in zip(xs, given, strict=True)]
+    does = by_numpy(eqn.primitive.name, eqn.params, dtype, given, arrays) if at else None
+    if does is None:
+        return {}
+    with np.errstate(all="ignore"):
+        return dict(zip(at, np.asarray(does(*arrays), dtype), strict=True))
 
 
 def _at_once(name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:

@@ -241,6 +241,20 @@ def test_ctrl_c_and_on(client, whole, tmp_path):
     same_store(path, whole)
 
 
+def test_workers_of_our_own_do_not_hear_ctrl_c():
+    """A terminal sends it to them too; the client stops them, when they have written what they have."""
+    from coadjoint.clusters import connecting
+
+    def heard():
+        import multiprocessing
+        import signal
+
+        return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN, multiprocessing.get_start_method()
+
+    with connecting._local("local:1", distributed) as cluster, distributed.Client(cluster) as client:
+        assert list(client.run(heard).values()) == [(False, "spawn")]
+
+
 def failing(tile):
     """On a worker, from now on: this tile fails."""
     from coadjoint.clusters import worker
@@ -321,12 +335,15 @@ def in_time(seconds=10.0):
 
 def test_bad_arguments(client, tmp_path):
     early = in_time()
-    with pytest.raises(ClusterError, match=r"nobody listens at tcp://127\.0\.0\.1:9"):
+    with pytest.raises(ClusterError, match=r"nobody listens at tcp://127\.0\.0\.1:9, .* Connection refused"):
         ensemble(on="tcp://127.0.0.1:9", out=tmp_path / "run.zarr")
     with pytest.raises(TypeError, match=r"on must be a distributed\.Client, .* not 3\."):
         ensemble(on=3)
-    with pytest.raises(ValueError, match="on must have a number of processes after 'local:'"):
-        ensemble(on="local:many")
+    for local in ("local:many", "local", "LOCAL:2", "local:0"):
+        with pytest.raises(ValueError, match="on must have a number of processes after 'local:'"):
+            ensemble(on=local)
+    with pytest.raises(TypeError, match=r"on must be a distributed\.Client, .* not ''\."):
+        ensemble(on="")
     with pytest.raises(ClusterError, match=r"nobody listens at hello, or it is no scheduler .*missing port number"):
         ensemble(on="hello")
     closed = distributed.Client(client.cluster)

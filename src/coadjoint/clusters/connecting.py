@@ -3,6 +3,7 @@
 import asyncio
 import os
 import queue
+import socket
 import threading
 import time
 import uuid
@@ -25,6 +26,8 @@ _REPLY = 8.0  # … and for its first answer, whatever it is that listens
 _ANSWER = 60.0  # seconds in which workers must answer: they import JAX
 _TRIES = 5  # to reach workers, of which one may die each time
 _LOOK = 2.0  # seconds between two looks at how many workers there are
+# A terminal sends Ctrl-C to all processes that were started there; the client is to hear it, who then ends the others.
+_DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class Cluster:
@@ -248,7 +251,7 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
     elif _is_local(on):
         with _local(on, distributed) as cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
-    elif isinstance(on, str) or hasattr(on, "scheduler_address"):
+    elif (isinstance(on, str) and on) or hasattr(on, "scheduler_address"):
         where = on if isinstance(on, str) else on.scheduler_address
         try:
             if isinstance(on, str):
@@ -268,6 +271,9 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
 
 def _identified(address: str, distributed: Any) -> None:
     """Ask a scheduler who it is, in a loop of one's own: a `Client` waits for ever for a server that says nothing."""
+
+    if not address.startswith("inproc:"):  # Dask itself would try again for seconds where nobody listens
+        socket.create_connection(distributed.comm.get_address_host_port(address), _CONNECT).close()
 
     async def ask() -> None:
         security = distributed.Security().get_connection_args("client")
@@ -310,7 +316,7 @@ def _within(seconds: float, work: Callable[[], Any]) -> Any:
 
 
 def _is_local(on: Any) -> bool:
-    return isinstance(on, str) and on.startswith("local:")
+    return isinstance(on, str) and on.lower().partition(":")[0] == "local"
 
 
 def _local(on: str, distributed: Any) -> Any:
@@ -321,4 +327,6 @@ def _local(on: str, distributed: Any) -> Any:
     if not count.isdecimal() or not int(count):
         raise ValueError(f"on must have a number of processes after 'local:', as in 'local:8', not {on!r}.")
     with config.set({"distributed.worker.multiprocessing-method": "spawn"}):
-        return distributed.LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=":0")
+        return distributed.LocalCluster(
+            n_workers=int(count), threads_per_worker=1, dashboard_address=":0", preload=_DEAF
+        )

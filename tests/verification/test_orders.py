@@ -108,12 +108,12 @@ def strong_errors(problem, side, noise, size, integrator, judge=cj.TMK()):
     return np.linalg.norm(np.array(ends) - reference, axis=2)
 
 
-def assert_order(errors, claim, typical=np.mean):
+def assert_order(errors, claim, typical=np.mean, largest=0.12):
     """±0.1 or three standard errors, whichever is more, with standard errors too small for that to be no claim."""
     order, spread = measured_order(DTS, errors, typical)
     assert spread < 0.06
     assert abs(order - claim) < max(0.1, 3 * spread)
-    assert np.sqrt(np.mean(errors[-1] ** 2)) < 0.12  # convergent, and to the reference
+    assert np.sqrt(np.mean(errors[-1] ** 2)) < largest  # convergent, and to the reference
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -134,13 +134,14 @@ def test_strong_order_of_all(name, side, noise):
     """The same for every method that knows the increments of the path only, left and right, with more paths.
 
     Steps this large are too large for direct methods, which may seem better than they are (0.64 for Heun's); with
-    smaller ones test_strong_orders has them on both sides.
+    smaller ones test_strong_orders has them on both sides. The coins of TMKWeak have the variance of the areas that TMK
+    leaves out, and know nothing of them: √2 times its error.
     """
     claims = INTEGRATORS[name].claims
     claim = claims.strong if noise == "three" else claims.strong_commuting
     errors = strong_errors(top, side, noise, SLOW, INTEGRATORS[name])
     if claims.casimirs:
-        assert_order(errors, claim)
+        assert_order(errors, claim, largest=0.12 * np.sqrt(2.0) if (name, noise) == ("TMKWeak", "three") else 0.12)
     else:
         assert measured_order(DTS, errors)[0] > claim - 0.1
 

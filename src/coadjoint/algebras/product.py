@@ -257,16 +257,17 @@ class Product(LieAlgebra):
 
 
 def _in_parts(one: Callable, *args: PyTree) -> PyTree:
-    """one(…) of each row of the arguments, in parts of so many rows as fit in a cache."""
-    whole = len(jax.tree.leaves(args)[0]) // _TOGETHER
-    split = whole * _TOGETHER
-    parts = jax.tree.map(lambda x: x[:split].reshape(whole, _TOGETHER, *x.shape[1:]), args)
-    out = jax.lax.map(lambda part: guessed(one, *part), parts)
-    out = jax.tree.map(lambda x: x.reshape(split, *x.shape[2:]), out)
-    rest = jax.tree.map(lambda x: x[split:], args)
-    if not len(jax.tree.leaves(rest)[0]):
+    """one(…) of each row of the arguments, in parts that fit in a cache, without a rest if that can be."""
+    rows = len(jax.tree.leaves(args)[0])
+    size = next((k for k in range(_TOGETHER, _TOGETHER // 2, -1) if rows % k == 0), _TOGETHER)
+    whole = rows // size
+    split = whole * size
+    parts = jax.tree.map(lambda x: x[:split].reshape(whole, size, *x.shape[1:]), args)
+    out = jax.tree.map(lambda x: x.reshape(split, *x.shape[2:]), guessed(one, *parts))
+    rest = jax.tree.map(lambda x: x[None, split:], args)
+    if not jax.tree.leaves(rest)[0].size:
         return out
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, guessed(one, *rest))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b[0]]), out, guessed(one, *rest))
 
 
 def _merge(runs: Sequence[tuple[LieAlgebra, int]]) -> list[tuple[LieAlgebra, int]]:

@@ -1,7 +1,6 @@
 """Spins on a periodic lattice in one, two or three dimensions, on so(3)* for each spin."""
 
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -40,8 +39,8 @@ def spin_lattice(
 
     The sums with a run over the axes of the lattice, each bond once; the last over pairs of spins a vector r apart,
     r = |r| up to the `cutoff` R, each pair once, the lattice constant being 1. J > 0 is ferromagnetic; d > 0 makes the
-    x-y plane easy, d < 0 the z axis. No noise: `cj.heat_bath` has that. Neighbours are found by shifts of the lattice,
-    so that the cost is linear in the number of spins.
+    x-y plane easy, d < 0 the z axis. No noise: `cj.heat_bath` has that. Neighbours are slices of the lattice, continued
+    on all sides, so that the cost is linear in the number of spins.
 
     - `shape`: one to three numbers of spins, each at least 3.
     - `coupling` J, `anisotropy` d, `field` B, `dipole` g: numbers, B a vector. All are in `params`.
@@ -64,40 +63,47 @@ def spin_lattice(
         params["dipole"] = numbers("dipole", dipole, ((),))
     start = random_spins(n, key) if S0 is None else numbers("S0", S0, ((*sizes, 3),))
 
-    def hamiltonian(mu: Array, p: dict, shifted: Callable = jnp.roll) -> Array:
+    def hamiltonian(mu: Array, p: dict) -> Array:
         S = mu.reshape(*sizes, 3)
-        nearest = [shifted(S, -1, a) for a in range(axes)]
+        nearest = [jnp.roll(S, -1, a) for a in range(axes)]
         h = -p["coupling"] * jnp.sum(S * sum(nearest))
         h = h + 0.5 * p["anisotropy"] * jnp.sum(S[..., 2] ** 2) - jnp.sum(p["field"] * S)
         if "dm" in p:
             h = h - sum(jnp.sum(p["dm"][a] * jnp.cross(S, x)) for a, x in enumerate(nearest))
-        for r in apart:
-            far, length = shifted(S, tuple(-k for k in r), tuple(range(axes))), np.linalg.norm(r)
-            unit = np.pad(np.array(r) / length, (0, 3 - axes))
+        for r, length, unit in apart:
+            far = jnp.roll(S, tuple(-k for k in r), tuple(range(axes)))
             pairs = jnp.sum(S * far) - 3.0 * jnp.sum((S @ unit) * (far @ unit))
             h = h + p["dipole"] * pairs / length**3
         return h
 
-    h = lambda mu, p: hamiltonian(mu, p)
-    gradient = lambda mu, p: jax.grad(hamiltonian)(mu, p, _shifted)
-    return System(Product(SO3(), copies=n), h, params=params, gradient=gradient), start.reshape(-1)
+    def gradient(mu: Array, p: dict) -> Array:
+        S = mu.reshape(*sizes, 3)
+        at = _around(S, max((abs(k) for r, *_ in apart for k in r), default=1))
+        pairs = [(at(a), at(-a)) for a in np.eye(axes, dtype=int)]
+        g = -p["coupling"] * sum(x + y for x, y in pairs) - p["field"]
+        g = g + p["anisotropy"] * np.array([0.0, 0.0, 1.0]) * S
+        if "dm" in p:
+            g = g - sum(jnp.cross(x - y, p["dm"][a]) for a, (x, y) in enumerate(pairs))
+        for r, length, unit in apart:
+            both = at(np.array(r)) + at(-np.array(r))
+            g = g + p["dipole"] * (both - 3.0 * (both @ unit)[..., None] * unit) / length**3
+        return g.reshape(-1)
+
+    return System(Product(SO3(), copies=n), hamiltonian, params=params, gradient=gradient), start.reshape(-1)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _shifted(S: Array, by: Any, axis: Any) -> Array:
-    """`jnp.roll`, whose transpose is a shift back: JAX makes sums of padded arrays of it, in several times as long."""
-    return jnp.roll(S, by, axis)
+def _around(S: Array, reach: int) -> Callable[[np.ndarray], Array]:
+    """r ↦ the spins at i + r for each site i of the periodic lattice, none of r beyond the reach.
 
-
-def _shifted_there(S: Array, by: Any, axis: Any) -> tuple[Array, None]:
-    return jnp.roll(S, by, axis), None
-
-
-def _shifted_back(by: Any, axis: Any, _: None, S: Array) -> tuple[Array]:
-    return (jnp.roll(S, tuple(-k for k in by) if isinstance(by, tuple) else -by, axis),)
-
-
-_shifted.defvjp(_shifted_there, _shifted_back)
+    The lattice is continued on all sides once, so that all of these are slices: a processor reads and adds them in
+    order, which it cannot with shifts.
+    """
+    sizes = S.shape[:-1]
+    for axis, n in enumerate(sizes):
+        ends = (jax.lax.slice_in_dim(S, n - reach, n, axis=axis), jax.lax.slice_in_dim(S, 0, reach, axis=axis))
+        S = jnp.concatenate([ends[0], S, ends[1]], axis)
+    S = jax.lax.optimization_barrier(S)
+    return lambda r: S[tuple(slice(reach + k, reach + k + n) for k, n in zip(r, sizes, strict=True))]
 
 
 def lattice(shape: Any) -> tuple[int, ...]:
@@ -108,10 +114,11 @@ def lattice(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _vectors(sizes: tuple[int, ...], cutoff: float) -> list[tuple[int, ...]]:
-    """Vectors r of the lattice up to the cutoff, one of each pair ±r; they must not reach around the lattice."""
+def _vectors(sizes: tuple[int, ...], cutoff: float) -> list[tuple[tuple[int, ...], float, np.ndarray]]:
+    """(r, |r|, r̂) for r up to the cutoff, one of each pair ±r; they must not reach around the lattice."""
     if 2 * cutoff >= min(sizes):
         raise ValueError(f"cutoff must be below half of the shortest side, {min(sizes) / 2:g}, not {cutoff:g}.")
     reach = range(-int(cutoff), int(cutoff) + 1)
     vectors = product(reach, repeat=len(sizes))
-    return [r for r in vectors if r > (0,) * len(sizes) and np.linalg.norm(r) <= cutoff + 1e-12]
+    found = [r for r in vectors if r > (0,) * len(sizes) and np.linalg.norm(r) <= cutoff + 1e-12]
+    return [(r, length, np.pad(np.array(r) / length, (0, 3 - len(r)))) for r in found for length in [np.linalg.norm(r)]]

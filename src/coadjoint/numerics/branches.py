@@ -24,34 +24,39 @@ def likely(condition: Array) -> Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def guessed(fn: Callable, *args: PyTree) -> PyTree:
-    """fn of each row of the arguments: first with all that is `likely` taken for true, again if somewhere it was not.
+    """fn of each row of each part of the arguments: first with all that is `likely` taken for true.
 
-    For a `where` in many rows XLA computes both sides, however seldom one of them is wanted. What fn gives must be
-    floating-point numbers. The derivative is that of fn.
+    The parts where it was not are done again. For a `where` in many rows XLA computes both sides, however seldom one of
+    them is wanted; a part should fit in a cache. The derivative is that of fn.
     """
-    rows, held = jax.vmap(fn), []
-    out = jax.vmap(partial(_trusting, held, fn))(*args)
-    if not held:
-        return rows(*args)
-    out = jax.lax.optimization_barrier(out)
-    return jax.lax.cond(jnp.all(jnp.isfinite(jax.tree.leaves(out)[0])), lambda: out, lambda: rows(*args))
+
+    def trusting(part: tuple) -> tuple[PyTree, Array | None]:
+        out, held = jax.vmap(partial(_trusting, fn))(*part)
+        return out, jnp.all(jnp.stack([jnp.all(x) for x in held])) if held else None
+
+    out, right = jax.lax.map(trusting, args)
+    if right is None:
+        return out
+
+    def again(state: tuple) -> tuple:
+        mended = lambda x: jax.lax.cond(x[0], lambda: x[1], lambda: jax.vmap(fn)(*x[2]))
+        return jax.lax.map(mended, (right, state[0], args)), jnp.ones((), bool)
+
+    # A loop, for a branch would copy what it is to leave as it is.
+    return jax.lax.while_loop(lambda state: ~state[1], again, (out, jnp.all(right)))[0]
 
 
 @guessed.defjvp
 def _guessed_jvp(fn, primals, tangents):
-    return jax.jvp(jax.vmap(fn), primals, tangents)
+    return jax.jvp(lambda *args: jax.lax.map(lambda part: jax.vmap(fn)(*part), args), primals, tangents)
 
 
-def _trusting(held: list[Array], fn: Callable, *args: PyTree) -> PyTree:
-    """fn(*args) with all that is `likely` taken for true; if it was not, the first number is NaN.
-
-    So that a compiler has no reason to compute the conditions anew, in which case `held` gets them.
-    """
+def _trusting(fn: Callable, *args: PyTree) -> tuple[PyTree, list[Array]]:
+    """fn(*args) with all that is `likely` taken for true, and whether it was."""
     program, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
+    held: list[Array] = []
     out = _evaluated(program, jax.tree.leaves(args), held)
-    if held:
-        out[0] = jnp.where(jnp.all(jnp.stack(held)), out[0], jnp.nan)
-    return jax.tree.unflatten(jax.tree.structure(shape), out)
+    return jax.tree.unflatten(jax.tree.structure(shape), out), held
 
 
 def _evaluated(program: jex.ClosedJaxpr, args: list, held: list[Array]) -> list:

@@ -76,7 +76,7 @@ def measured(sides):
         friction = cj.double_bracket(system, friction=FRICTION)
         bath = cj.heat_bath(system, temperature=TEMPERATURE, friction=FRICTION)
         for name, made, sigma in (("heat bath", bath, np.sqrt(2 * FRICTION)), ("friction", friction, 0.0)):
-            ours, plain, backend = compared(c, made, start, side, sigma, 4 if side < 64 else 1)
+            ours, plain, backend = compared(c, made, start, side, sigma, 8 if side < 64 else 3)
             per = 1e9 / (side**3 * STEPS)
             ns = {"library [ns]": round(float(ours * per), 1), "C [ns]": round(float(plain * per), 1)}
             yield {"spins": side**3, "with": name, **ns, "ratio": round(float(ours / plain), 2), "backend": backend}

@@ -173,6 +173,11 @@ def _positive(name: str, value: Any) -> Any:
     if checks.is_traced(value):
         return value
     hint = "; double_bracket(system, friction=...) has friction and no noise" if name == "temperature" else ""
+    if callable(value):
+        raise TypeError(
+            f"{name} must be a number above 0, not a function: systems are autonomous. To anneal, solve in turns with "
+            f"system.with_params(system.params | {{'{name}': ...}}), which compiles nothing again."
+        )
     if np.ndim(value) != 0 or isinstance(value, (bool, str)) or not np.isreal(value):
         raise TypeError(f"{name} must be a number above 0, not {value!r}.")
     if not (np.isfinite(value) and value > 0):

@@ -278,7 +278,8 @@ class System(eqx.Module):
         any_array = type(self.algebra).state_error is LieAlgebra.state_error
         if not any_array and not checks.is_traced((self.params, function.consts)):
             mu = self.algebra.element(jnp.asarray(np.random.default_rng(0).standard_normal(self.algebra.dim)))
-            wrong = self.algebra.state_error(np.asarray(_apply(function, mu, *self._args)))
+            # With μ, an element as well, beside which a forcing that vanishes to round-off is none.
+            wrong = self.algebra.state_error(np.asarray(mu + _apply(function, mu, *self._args)))
             if wrong is not None:
                 raise ValueError(f"{name} does not give an element of {type(self.algebra).__name__}: {wrong}")
         return function

@@ -225,6 +225,7 @@ BAD = {
         ValueError,
         "temperature must be .* not 0",
     ),
+    "a function": (lambda: cj.heat_bath(QUIET, temperature=lambda t: 1 / t, friction=1), TypeError, "in turns"),
     "a word": (lambda: cj.heat_bath(QUIET, temperature="hot", friction=1), TypeError, "temperature must be a number"),
     "slippery": (
         lambda: cj.double_bracket(QUIET, friction=-1.0),
@@ -304,6 +305,13 @@ def test_a_model_with_noise_of_its_own(tmp_path):
     del noisy["model"]["alpha"]
     with pytest.raises(cj.ExperimentError, match=r"bath\.temperature: the model has 1 noises of its own"):
         cj.run(noisy, tmp_path / "x.zarr")
+
+
+def test_friction_that_vanishes():
+    """A Hamiltonian that is a Casimir: its friction is round-off, which no longer is said to be no matrix of su(n)."""
+    still = cj.double_bracket(cj.System(cj.SU(8), lambda W: jnp.sum(jnp.abs(W) ** 2)), friction=1.0)
+    W = cj.SU(8).element(jnp.arange(63.0))
+    assert np.abs(still.force(W)).max() < 1e-10
 
 
 def test_a_thousand_spins_are_solved_as_well_as_one():

@@ -121,4 +121,8 @@ def _vectors(sizes: tuple[int, ...], cutoff: float) -> list[tuple[tuple[int, ...
     reach = range(-int(cutoff), int(cutoff) + 1)
     vectors = product(reach, repeat=len(sizes))
     found = [r for r in vectors if r > (0,) * len(sizes) and np.linalg.norm(r) <= cutoff + 1e-12]
-    return [(r, length, np.pad(np.array(r) / length, (0, 3 - len(r)))) for r in found for length in [np.linalg.norm(r)]]
+    return [
+        (r, length, np.pad(np.array(r) / length, (0, 3 - len(r))))
+        for r in found
+        for length in [float(np.linalg.norm(r))]
+    ]

@@ -76,20 +76,22 @@ def spin_lattice(
             h = h + p["dipole"] * pairs / length**3
         return h
 
-    def gradient(mu: Array, p: dict) -> Array:
-        S = mu.reshape(*sizes, 3)
-        at = _around(S, max((abs(k) for r, *_ in apart for k in r), default=1))
-        pairs = [(at(a), at(-a)) for a in np.eye(axes, dtype=int)]
-        g = -p["coupling"] * sum(x + y for x, y in pairs) - p["field"]
-        g = g + p["anisotropy"] * np.array([0.0, 0.0, 1.0]) * S
-        if "dm" in p:
-            g = g - sum(jnp.cross(x - y, p["dm"][a]) for a, (x, y) in enumerate(pairs))
-        for r, length, unit in apart:
-            both = at(np.array(r)) + at(-np.array(r))
-            g = g + p["dipole"] * (both - 3.0 * (both @ unit)[..., None] * unit) / length**3
-        return g.reshape(-1)
-
+    gradient = lambda mu, p: _gradient(mu.reshape(*sizes, 3), p, apart).reshape(-1)
     return System(Product(SO3(), copies=n), hamiltonian, params=params, gradient=gradient), start.reshape(-1)
+
+
+def _gradient(S: Array, p: dict, apart: list[tuple[tuple[int, ...], float, np.ndarray]]) -> Array:
+    """∂h/∂S_i = − J Σ (S_{i+a} + S_{i−a}) + d S_i^z ẑ − B − Σ (S_{i+a} − S_{i−a}) × D_a + the dipoles, at each site."""
+    at = _around(S, max((abs(k) for r, *_ in apart for k in r), default=1))
+    pairs = [(at(a), at(-a)) for a in np.eye(S.ndim - 1, dtype=int)]
+    g = -p["coupling"] * sum(x + y for x, y in pairs) - p["field"]
+    g = g + p["anisotropy"] * np.array([0.0, 0.0, 1.0]) * S
+    if "dm" in p:
+        g = g - sum(jnp.cross(x - y, p["dm"][a]) for a, (x, y) in enumerate(pairs))
+    for r, length, unit in apart:
+        both = at(np.array(r)) + at(-np.array(r))
+        g = g + p["dipole"] * (both - 3.0 * (both @ unit)[..., None] * unit) / length**3
+    return g
 
 
 def _around(S: Array, reach: int) -> Callable[[np.ndarray], Array]:

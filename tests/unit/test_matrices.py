@@ -223,3 +223,11 @@ def test_members_of_an_ensemble_of_matrices_are_no_padding():
     one = cj.solve(made, W0, driver=cj.Brownian(0), t1=0.04, dt=0.02, integrator=cj.TMK())
     np.testing.assert_array_equal(ens.mu[0], one.mu)  # not only to round-off: nothing is mapped over members
     assert not np.array_equal(ens.mu[1], ens.mu[0])
+
+
+def test_large_steps_of_large_matrices_are_solved():
+    """The test of convergence by fixed points goes by a matrix's own size, not by that of all its numbers."""
+    system, W = cj.models.sine_euler(n=33, noise_modes=((1, 1), (2, -1)), amplitude=1.0, key=0)
+    path = cj.Increments(np.ones((4, system.n_noise)))
+    sol = cj.solve(system, W, t1=0.02, dt=0.005, driver=path, integrator=cj.TMK(solver="fixed_point"))
+    assert sol.stats.most_iterations < 15 and sol.stats.residual < 1e-15

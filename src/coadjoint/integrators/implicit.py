@@ -66,7 +66,12 @@ class Unknowns:
 
 
 def _squares(algebra: LieAlgebra, stages: int) -> Squares:
-    """x ↦ |x|²; of a direct sum too large for the chord, that of each summand, all its stages taken together."""
+    """x ↦ |x|²; of a direct sum too large for the chord, that of each summand, all its stages taken together.
+
+    Of large n×n matrices |x|²/√n: a product of two of them, of which one is round-off, has about the size |x| |y|/√n.
+    """
+    if algebra.dim > DENSE and len(algebra.shape) == 2:
+        return lambda x: x @ x / np.sqrt(algebra.shape[-1])
     if algebra.dim <= CHORD or sum(count for _, count in algebra.summands) == 1:
         return dot
 

@@ -217,6 +217,9 @@ class Noise:
         return jnp.any(jnp.stack([jnp.zeros(len(self.amount), bool), *self.huge]), axis=0)
 
 
+_CHOICES = {"max", "min", "clamp", "reduce_max", "reduce_min"}  # are exact, and gradients look for them among the given
+
+
 def _evaluated(closed, args, noise):
     env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *args], strict=True))
     read = lambda v: v.val if isinstance(v, jex.Literal) else env[v]
@@ -225,6 +228,7 @@ def _evaluated(closed, args, noise):
         if eqn.primitive.name in CALLS:
             out = _evaluated(called(eqn), values, noise)
         else:
-            out = [noise(y) for y in eval_equation(closed.jaxpr, eqn, values)]
+            out = eval_equation(closed.jaxpr, eqn, values)
+            out = out if eqn.primitive.name in _CHOICES else [noise(y) for y in out]
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in closed.jaxpr.outvars]

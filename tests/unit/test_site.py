@@ -176,10 +176,10 @@ def test_quoted_numbers_are_those_on_record():
     )
     assert f"at {cluster['speed']['cluster beside threads']:.2f} of the speed of two threads" in said
     assert f"costs {cluster['overhead']['overhead of a tile on its core']:.1f} ms beside its steps" in said
-    assert f"the scheduler in {cluster['tiles']['seconds']:.0f} s" in said and cluster["tiles"]["tiles"] == 100_000
-    now = cluster["tiles, messages no longer kept"]
-    kilobytes = 1e3 * (now["megabytes after"] - now["megabytes before"]) / now["tiles"]
-    assert f"with {kilobytes:.0f} kB (in {now['seconds']:.0f} s" in said
+    many = cluster["tiles"]
+    kilobytes = 1e3 * (many["megabytes after"] - many["megabytes before"]) / many["tiles"]
+    each = f"the scheduler in {many['seconds']:.0f} s ({many['milliseconds a tile']:.1f} ms each;"
+    assert many["tiles"] == 100_000 and each in said and f"with {kilobytes:.0f} kB of memory each" in said
     drift = fluids["other"]["eigenvalue drift over ‖W‖₂ after 10⁴ stochastic steps, n = 65"]["largest on the way"]
     assert f"move by {drift:.0e}" in (DOCS / "fluids.md").read_text(encoding="utf-8")
 

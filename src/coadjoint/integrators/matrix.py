@@ -195,9 +195,10 @@ class _Step:
         M = at.D - q + (d + f) if self.rule.mean else at.D + d
         delta = (self.half_zeta(M) - at.S).astype(F32)
         size, k = norm(r), at.k + 1
-        going = ((norm(delta) > tol) | (size > defect)) & (k < self.rule.most)
+        enough = jnp.clip(tol / jnp.maximum(at.rate, 1e-300), tol, _FOLLOWED * tol)  # followed, δ leaves rate δ
+        going = ((norm(delta) > enough) | (size > defect)) & (k < self.rule.most)
         at = at._replace(a=a, reach=reach, t=t, u=d + f - r, delta=delta, r=size, k=k, going=going)
-        return lax.cond(going, lambda at: self.next(at, b, d, tol), lambda at: at, at)
+        return lax.cond(going, lambda at: self.next(at, b, d, _FOLLOWED * tol), lambda at: at, at)
 
     def next(self, at: _At, b: Pair, d: Pair, tol: Float[Array, ""]) -> _At:
         """Where corrections lead: δ is followed, and what that calls for in turn, as far as it is exact enough."""
@@ -251,7 +252,7 @@ def products_step(
     scale = norm(at.S)
     tol = rule.tol * scale
     defect = step.size * jnp.clip(_ROUND_OFF / digits, 10 * _ROUND_OFF, _DEFECT)
-    at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(at, _FOLLOWED * tol, defect), at)
+    at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(at, tol, defect), at)
     u, left = step.end(at, tol)
     change = skew(2.0 * at.t + u)  # u is skew-Hermitian but for rounding
     exact = (at.r <= defect) & (at.reach <= max(rule.tol, 1e-13))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.drivers import BLOCK
+from coadjoint.drivers import BLOCK, Needs
 
 GRID = 0.1
 
@@ -51,6 +51,26 @@ def test_bridged_increments_sum_up_to_those_they_refine(level):
     fine = increments(driver, GRID / 2**level, 512)
     same_path(summed(fine, 2), increments(driver, GRID / 2 ** (level - 1), 256))
     same_path(summed(fine, 2**level), increments(driver, GRID, 512 // 2**level))
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        cj.Brownian(3).window(2, GRID, 0, 4),
+        cj.Brownian(3, grid=GRID).window(2, 3 * GRID, 0, 4),
+        cj.Brownian(3, grid=GRID).window(2, GRID / 4, 0, 4),
+        cj.Brownian(3, grid=GRID).window(2, GRID / 2, 0, 4, Needs(Z=True, areas=True, signs=1)),
+        cj.Increments(np.arange(256.0).reshape(128, 2)).window(2, GRID, 0, 4),
+    ],
+    ids=["own grid", "summed", "bridged", "integrals", "given"],
+)
+@pytest.mark.parametrize("count", [2, 8])
+def test_steps_are_those_of_their_block(window, count):
+    """Large states draw few steps at once."""
+    parts = eqx.filter_jit(jax.vmap(lambda n: window.steps(jnp.asarray(1), n, count)))(jnp.arange(0, 4 * BLOCK, count))
+    blocks = _blocks(window, jnp.asarray(1), jnp.arange(4))
+    for a, b in zip(jax.tree.leaves(parts), jax.tree.leaves(blocks), strict=True):
+        same_path(a.reshape(-1, *a.shape[2:]), b.reshape(-1, *b.shape[2:]))
 
 
 def test_grid_is_the_step_unless_it_is_given():

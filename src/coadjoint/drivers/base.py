@@ -4,6 +4,7 @@ import abc
 from dataclasses import dataclass
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -91,6 +92,11 @@ class Window(abc.ABC):
     @abc.abstractmethod
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b for one member of an ensemble."""
+
+    def steps(self, member: Int[Array, ""], first: Int[Array, ""], count: int) -> Increment:
+        """Those of steps first … first + count − 1: count a power of two, first a multiple of it."""
+        block = self.block(member, first // BLOCK)
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first % BLOCK, count), block)
 
     def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
         """The increments of steps 2k and 2k + 1, where that is no more work than a part of a block; else it raises."""

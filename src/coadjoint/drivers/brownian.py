@@ -165,7 +165,7 @@ class BrownianWindow(Window):
         return self.steps(member, jnp.asarray(b, jnp.int64) * BLOCK, BLOCK)
 
     def steps(self, member: Int[Array, ""], first: Int[Array, ""], count: int) -> Increment:
-        """The increments of steps first … first + count − 1 of a block; both are even."""
+        """Those of steps first … first + count − 1, and none besides."""
         key = random.member_key(self.key, random.PATH, member)
         dt = self.h * (1 if self.m is None else self.m) / 2.0**self.level
         bound = truncation_bound(dt / 2.0**self.needs.halvings)
@@ -225,9 +225,9 @@ class BrownianWindow(Window):
         n = first + jnp.arange(count)
 
         def normals(level, j):
-            """Normals with indices j (nondecreasing, within one aligned run of as many)."""
+            """Normals with indices j, those of steps halved at least once: half as many, within one aligned run."""
             start = (j[0] // 2) * 2
-            return random.normals(key, level, self.n_noise, start, count + 2)[j - start]
+            return random.normals(key, level, self.n_noise, start, max(count // 2, 2))[j - start]
 
         D = jnp.sqrt(self.h) * normals(0, n >> self.level)
         for level in range(1, self.level + 1):

@@ -30,6 +30,8 @@ from ..points import Clock, Point, Record, Totals, one_step, record, start, try_
 from ..statistics import accumulated
 from .spreading import OneDevice, Spread
 
+_DRAWN = 2**20  # numbers of a path that are drawn at once, those of two steps at least
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)  # no Module of equinox, which takes longer to make: a short run would feel it
@@ -231,19 +233,19 @@ def _advance(
     slots: Slots,
 ) -> tuple[Point, Int[Array, " size"], Slots]:
     """Steps n₀ … n₁ − 1 without fallbacks. A member takes step n if it stands before it, and if it comes out valid."""
-    fast = core.integrator.fast()
+    fast, size = core.integrator.fast(), _drawn_together(window, member)
 
     def going(state: tuple, end: Int[Array, ""]) -> Bool[Array, ""]:
         n, _, next, _ = state
         return (n < end) & jnp.any(next >= n)  # somebody stands here, or further on
 
     def block(state: tuple) -> tuple:
-        b = state[0] // BLOCK
-        increments = core.each(lambda member, _: window.block(member, b), member, params)
+        b = state[0] // size
+        increments = core.each(lambda member, _: window.steps(member, b * size, size), member, params)
 
         def one(own: tuple, params: PyTree) -> tuple[Point, Bool[Array, ""]]:
             increments, point, n = own
-            dS = jax.tree.map(lambda x: x[n % BLOCK], increments)
+            dS = jax.tree.map(lambda x: x[n % size], increments)
             return try_step(core.with_params(params), fast, clock.t0, clock.dt, n, dS, point)
 
         def step(state: tuple) -> tuple:
@@ -253,10 +255,20 @@ def _advance(
             points = _where(taken, new, points)
             return n + 1, points, next + taken, _put(core, clock, params, n, taken, points, slots)
 
-        return jax.lax.while_loop(lambda s: going(s, jnp.minimum(n1, (b + 1) * BLOCK)), step, state)
+        return jax.lax.while_loop(lambda s: going(s, jnp.minimum(n1, (b + 1) * size)), step, state)
 
     _, points, next, slots = jax.lax.while_loop(lambda s: going(s, n1), block, (n0, points, next, slots))
     return points, next, slots
+
+
+def _drawn_together(window: Window, member: Int[Array, " size"]) -> int:
+    """For how many steps the path is drawn at once: a block, or as much of it as is not too large to be at hand.
+
+    A chunk draws all that its first and last steps share with others, so this is what a short chunk wastes.
+    """
+    block = jax.eval_shape(window.block, member[0], member[0])
+    numbers = member.size * sum(x.size for x in jax.tree.leaves(block))
+    return max(2, min(BLOCK, 2 ** int(np.log2(_DRAWN * BLOCK / numbers))))
 
 
 def _where(taken: Bool[Array, " size"], new: PyTree, old: PyTree) -> PyTree:
@@ -312,10 +324,11 @@ def careful_step(
     points: Point,
 ) -> Point:
     """Step n of each active member, by the method with all its fallbacks."""
+    size = _drawn_together(window, member)
 
     def one(own: tuple, params: PyTree) -> Point:
         member, n, point = own
-        dS = jax.tree.map(lambda x: x[n % BLOCK], window.block(member, n // BLOCK))
+        dS = jax.tree.map(lambda x: x[n % size], window.steps(member, n // size * size, size))
         return one_step(core.with_params(params), core.integrator, clock.t0, clock.dt, n, dS, point)
 
     return _where(active, core.each(one, (member, n, points), params), points)

@@ -61,15 +61,15 @@ FEATURES = {
 
 
 # With these algebras, too many operations:
-LONG = ("gauss4", "LieMidpoint", "Strang", "CommutatorFree", "NinomiyaVictoir", "BathSplitting")
+LONG = ("gauss4", "Strang", "CommutatorFree", "NinomiyaVictoir", "BathSplitting")
 
 
 def is_native(case):
     """Whether native code must be taken; elsewhere it may be refused."""
     if case["method"] == "Adaptive":
         return False
-    if case["algebra"] == "SU(3)" and case["method"] in ("gauss4", "LieMidpoint", "IsospectralMidpoint"):
-        return False  # an eigenvalue problem, too many operations, complex linear systems
+    if case["algebra"] == "SU(3)" and case["method"] in ("gauss4", "IsospectralMidpoint"):
+        return False  # an eigenvalue problem, complex linear systems
     return not (case["algebra"] in ("so(4)", "so(3) ⋉ R³") and case["method"] in LONG)
 
 

@@ -1,6 +1,7 @@
 """Algebras from structure constants, and from a user's own bracket: what is checked, what is found, what runs."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -189,6 +190,22 @@ def test_ten_lines(C, casimirs, integrator):
     assert sol.stats.unsolved == 0
     assert np.max(np.abs(sol.mu[-1] - mu0)) > 1e-2
     assert "StructureConstants" in repr(sol)
+
+
+def test_the_mean_state_of_a_step_has_derivatives():
+    """dexp*_σ μ in one substep and in several, forward and reverse, against central differences."""
+    algebra = cj.StructureConstants(SO4)
+    rng = np.random.default_rng(0)
+    sigma, mu, weight, along = rng.standard_normal((4, algebra.dim))
+    mean = jax.jit(lambda s, m: weight @ algebra.dexp_star(s, m))
+    for scale in (0.1, 3.0):
+        s, eps = scale * sigma, 1e-5
+        gradients = jax.grad(mean, argnums=(0, 1))(s, mu)
+        for k, shift in enumerate(((along, 0 * along), (0 * along, along))):
+            ends = [mean(s + e * shift[0], mu + e * shift[1]) for e in (eps, -eps)]
+            forward = jax.jvp(mean, (s, mu), shift)[1]
+            np.testing.assert_allclose(forward, (ends[0] - ends[1]) / (2 * eps), rtol=1e-7, atol=1e-8)
+            np.testing.assert_allclose(gradients[k] @ along, forward, rtol=1e-12, atol=1e-13)
 
 
 class Rotations(cj.LieAlgebra):

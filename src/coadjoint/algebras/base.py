@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from .automorphisms import automorphism_error
 from .casimirs import cure, independent_casimirs, index, knows_all_casimirs, polynomial_casimirs
 from .constants import commuting_blocks
-from .exponentials import expm, flow, flow_doubledouble, phi1
+from .exponentials import expm, flow, flow_doubledouble, mean_flow, phi1
 from .invariants import adjoint_errors, evaluate, higher_casimirs
 
 Element = Array  # an element of the algebra g: shape `algebra.shape`
@@ -98,7 +98,7 @@ class LieAlgebra(eqx.Module):
 
     def dexp(self, sigma: Element, zeta: Element) -> Element:
         """dexp_σ ζ = ζ + ½[σ, ζ] + (1/6)[σ,[σ, ζ]] + …"""
-        return self.element(phi1(self.ad(sigma)) @ self.coordinates(zeta))
+        return self.element(mean_flow(self.ad(sigma), self.coordinates(zeta)))
 
     def dexpinv(self, sigma: Element, zeta: Element) -> Element:
         """dexp_σ⁻¹ ζ = ζ − ½[σ, ζ] + (1/12)[σ,[σ, ζ]] − …"""
@@ -106,7 +106,7 @@ class LieAlgebra(eqx.Module):
 
     def dexp_star(self, sigma: Element, mu: State) -> State:
         """dexp*_σ μ = (exp(ad*_σ) − 1)/ad*_σ μ, the mean of flow(tσ, μ) over t in [0, 1]."""
-        return self.element(_transposed(self, lambda zeta: self.dexp(sigma, zeta), mu))
+        return self.element(mean_flow(self.ad(sigma).T, self.coordinates(mu)))
 
     def gradient(self, h: Callable[[State], Float[Array, ""]], mu: State) -> Element:
         """∂h/∂μ: the element of g with <δμ, ∂h/∂μ> = Dh(μ)δμ."""

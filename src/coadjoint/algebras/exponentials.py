@@ -28,19 +28,48 @@ def flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], mu: Float[Array, " 
 
 def taylor(a: Array, norm2: Float[Array, ""], v: Array) -> Array:
     """exp(a) v by substeps of norm at most one, each a Taylor polynomial of high enough degree; norm2: |a|²."""
+    substeps, degree = _substeps(norm2)
+    return jax.lax.fori_loop(0, substeps.astype(int), lambda _, v: _polynomial(a, v, substeps, degree), v)
+
+
+def _substeps(norm2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """How many substeps, and the degree of the polynomial of each."""
     one = likely(norm2 <= 1.0)
     substeps = jnp.where(one, 1.0, jnp.ceil(jnp.sqrt(jnp.where(jnp.isfinite(norm2), norm2, 1.0))))
     size2 = jnp.where(one, norm2, 1.0)
-    degree = functools.reduce(lambda d, step: jnp.where(size2 > step[0] ** 2, step[1], d), _DEGREES[1:], _DEGREES[0][1])
+    least, *more = _DEGREES
+    degree = functools.reduce(lambda d, step: jnp.where(size2 > step[0] ** 2, step[1], d), more, jnp.asarray(least[1]))
+    return substeps, degree
 
-    def substep(_, v):
-        def horner(state):
-            k, total = state
-            return k - 1.0, v + a @ total * (1.0 / (k * substeps))
 
-        return jax.lax.while_loop(lambda state: state[0] > 0.0, horner, (degree, v))[1]
+def _polynomial(a: Array, v: Array, substeps: Array, degree: Array, order: int = 0) -> Array:
+    """Of φ(a/substeps) v, φ(z) = Σ_k zᵏ order!/(k + order)!, by Horner's rule: exp, or of order 1 (eᶻ − 1)/z."""
 
-    return jax.lax.fori_loop(0, substeps.astype(int), substep, v)
+    def horner(state):
+        k, total = state
+        return k - 1.0, v + a @ total * (1.0 / ((k + order if order else k) * substeps))
+
+    return jax.lax.while_loop(lambda state: state[0] > 0.0, horner, (degree, v))[1]
+
+
+@jax.custom_jvp
+def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
+    """φ₁(a) v = ∫₀¹ exp(ta) v dt, φ₁(z) = (eᶻ − 1)/z: of N substeps the mean of exp(ja/N) φ₁(a/N) v, j < N."""
+    substeps, degree = _substeps(jnp.sum(a * a))
+    first = _polynomial(a, v, substeps, degree, order=1)
+
+    def add(_, state):
+        moved, total = state
+        moved = _polynomial(a, moved, substeps, degree)
+        return moved, total + moved
+
+    return jax.lax.fori_loop(1, substeps.astype(int), add, (first, first))[1] / substeps
+
+
+@mean_flow.defjvp
+def _mean_flow_jvp(primals, tangents):
+    """With explicit matrices, hence transposable."""
+    return mean_flow(*primals), jax.jvp(lambda a, v: phi1(a) @ v, primals, tangents)[1]
 
 
 @flow.def_jvp

@@ -208,3 +208,15 @@ def test_the_ends_of_the_unit_interval_are_safe():
     half_turns = [2 * mpmath.mpf(float(t)) for t in turns]
     np.testing.assert_allclose(sine, [float(mpmath.sinpi(t)) for t in half_turns], rtol=1e-15, atol=0)
     np.testing.assert_allclose(cosine, [float(mpmath.cospi(t)) for t in half_turns], rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("key, member", [(5, 0), (jax.random.key(7), 3)])
+def test_initial_normals_are_those_of_the_stream(key, member, compilations):
+    """Bit for bit what JAX gives an operation at a time; another number of them compiles next to nothing."""
+    with jax.disable_jit():
+        own = _random.member_key(as_key(key), INITIAL, member)
+        expected = _random.normals(own, 0, 3, 0, 64)
+    np.testing.assert_array_equal(_random.initial_normals(key, 3, 63, member), expected[:63])
+    with compilations() as count:
+        np.testing.assert_array_equal(_random.initial_normals(key, 3, 61, member), expected[:61])
+    assert count.n <= 6

@@ -22,8 +22,7 @@ def random_field(
     """
     p, s, rms = checks.positive("peak", peak), checks.finite("slope", slope), checks.positive("rms", rms)
     shells, count = surface.shells, int(np.prod(surface.shape))
-    own = random.member_key(random.as_key(key), random.INITIAL, member)
-    z = np.asarray(random.normals(own, 0, 2, 0, count + count % 2))[:count]
+    z = np.asarray(random.initial_normals(key, 2, count, member))
     if isinstance(surface, Torus):
         raw = (z[:, 0] + 1j * z[:, 1]).reshape(surface.shape)
         raw = raw + np.conj(np.asarray(mirror(raw)))

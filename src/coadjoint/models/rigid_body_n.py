@@ -38,7 +38,7 @@ def rigid_body_n(
     rows, columns = np.triu_indices(n, 1)
     dim = len(rows)
     if M0 is None:
-        start = random.normals(random.member_key(random.as_key(key), random.INITIAL, 0), 0, dim, 0, 2)[0]
+        start = random.initial_normals(key, dim, 1)[0]
     else:
         start = jnp.asarray(checks.vector("M0", M0, dim))
     noise = []

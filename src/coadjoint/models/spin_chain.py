@@ -81,8 +81,7 @@ class _LocalFields(Noise):
 
 def random_spins(n: int, key: Any) -> Array:
     """Unit vectors, uniform on the sphere; the first spins of a longer chain are those of a shorter one."""
-    member = random.member_key(random.as_key(key), random.INITIAL, 0)
-    x = random.normals(member, 0, 3, 0, n + n % 2)[:n]
+    x = random.initial_normals(key, 3, n)
     return x / jnp.linalg.norm(x, axis=1, keepdims=True)
 
 

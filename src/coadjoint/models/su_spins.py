@@ -112,8 +112,7 @@ def _coherent(z: np.ndarray, N: int) -> Array:
 
 def _random(n: int, N: int, key: Any) -> np.ndarray:
     """Amplitudes that are uniform on the sphere; the first spins of a larger lattice are those of a smaller one."""
-    member = random.member_key(random.as_key(key), random.INITIAL, 0)
-    x = np.asarray(random.normals(member, 0, 2 * N, 0, n + n % 2)[:n])
+    x = np.asarray(random.initial_normals(key, 2 * N, n))
     return x[:, :N] + 1j * x[:, N:]
 
 

@@ -23,9 +23,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
 from . import checks
+from .straight import straight
 
 VERSION = 1
 PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: what the numbers are for
+_MANY = 2**16  # numbers that are worth a compiler
 
 
 class Key(NamedTuple):
@@ -82,9 +84,9 @@ def _sincos(u: Float[Array, "..."]) -> tuple[Array, Array]:
     t = (turns - q) * (np.pi / 2)
     z = t * t
     s, c = jnp.zeros_like(z), jnp.zeros_like(z)
-    for k in reversed(range(9)):
-        s = 1.0 - z / ((2 * k + 2) * (2 * k + 3)) * s
-        c = 1.0 - z / ((2 * k + 1) * (2 * k + 2)) * c
+    for k in reversed(range(9)):  # by 1/n, which is what XLA makes of a division by a constant
+        s = 1.0 - z * (1.0 / ((2 * k + 2) * (2 * k + 3))) * s
+        c = 1.0 - z * (1.0 / ((2 * k + 1) * (2 * k + 2))) * c
     s = t * s
     quarter = q.astype(jnp.int64)
     odd, half = (quarter & 1) == 1, (quarter & 2) == 2
@@ -120,6 +122,21 @@ def normals(
     radius = jnp.sqrt(-2.0 * _log(1.0 - _unit(threefry(key, *words(n)))))
     sine, cosine = _sincos(_unit(threefry(key, *words(n + 1))))
     return jnp.stack([radius * cosine, radius * sine], axis=1).reshape(count, len(numbers))
+
+
+def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Float[Array, "count channels"]:
+    """The first standard normals for an initial state.
+
+    JAX would compile dozens of programs of one operation each for a few numbers: NumPy draws them, bit for bit alike.
+    """
+
+    def draw(key: Key) -> Array:
+        return normals(member_key(key, INITIAL, member), 0, channels, 0, count + count % 2)[:count]
+
+    given = as_key(key)
+    if checks.is_traced(given) or count * channels > _MANY:
+        return draw(given)
+    return jnp.asarray(straight(jax.make_jaxpr(draw)(given))(given)[0])
 
 
 def channel_keys(member: Key, level: Int[Array, ""] | int, channels: np.ndarray) -> Key:

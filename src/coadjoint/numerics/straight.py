@@ -31,7 +31,13 @@ _REAL: dict[str, Callable] = {
     "eq": np.equal,
     "ne": np.not_equal,
 }
-_FLOAT: dict[str, Callable] = {"div": np.divide, "sqrt": np.sqrt, "is_finite": np.isfinite, "square": np.square}
+_FLOAT: dict[str, Callable] = {
+    "div": np.divide,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "is_finite": np.isfinite,
+    "square": np.square,
+}
 _BITS: dict[str, Callable] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,

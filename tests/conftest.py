@@ -45,6 +45,8 @@ def share_contexts():
     make, kept = mlir.make_ir_context, threading.local()
 
     def context():
+        if mlir.ir.Context.current is not None:  # one program is lowered while another is: they must not mix
+            return make()
         kept.programs = getattr(kept, "programs", 0) + 1
         if kept.programs % 64 == 1:  # a context forgets nothing
             kept.context = make()

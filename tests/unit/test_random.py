@@ -220,3 +220,10 @@ def test_initial_normals_are_those_of_the_stream(key, member, compilations):
     with compilations() as count:
         np.testing.assert_array_equal(_random.initial_normals(key, 3, 61, member), expected[:61])
     assert count.n <= 6
+
+
+def test_many_channels_are_drawn_as_few_are():
+    """In parts, the last of which is not full."""
+    member = _random.member_key(as_key(3), PATH, 1)
+    many, few = (np.asarray(draw(member, 0, 2**14 + 3, 6, 4)) for draw in (_random.many_normals, _random.normals))
+    np.testing.assert_allclose(many, few, rtol=1e-15, atol=1e-15)

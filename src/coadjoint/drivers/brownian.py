@@ -210,7 +210,7 @@ class BrownianWindow(Window):
     def _summed(self, key: random.Key, first: Int[Array, ""], count: int) -> Float[Array, "steps M"]:
         m = self.m
         if m is None:
-            return jnp.sqrt(self.h) * random.normals(key, 0, self.n_noise, first, count)
+            return jnp.sqrt(self.h) * random.many_normals(key, 0, self.n_noise, first, count)
 
         # Base steps in order; base step q belongs to step q // m.
         def body(j, total):

@@ -28,6 +28,7 @@ from .straight import straight
 VERSION = 1
 PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: what the numbers are for
 _MANY = 2**16  # numbers that are worth a compiler
+_CHANNELS, _TOGETHER = 2**14, 2**12  # from so many channels on so many are drawn at a time
 
 
 class Key(NamedTuple):
@@ -137,6 +138,35 @@ def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Flo
     if checks.is_traced(given) or count * channels > _MANY:
         return draw(given)
     return jnp.asarray(straight(jax.make_jaxpr(draw)(given))(given)[0])
+
+
+def many_normals(
+    member: Key, level: int, channels: int, start: Int[Array, ""] | int, count: int
+) -> Float[Array, "count channels"]:
+    """The same of many channels, on a CPU some at a time: what is found on the way stays in a cache, and is found once.
+
+    A product is rounded here before it is added to anything, where XLA might fuse the two.
+    """
+    if channels < _CHANNELS or jax.default_backend() != "cpu":
+        return normals(member, level, channels, start, count)
+    size = next((k for k in range(_TOGETHER, _TOGETHER // 2, -1) if channels % k == 0), _TOGETHER)
+    parts, pairs = -(-channels // size), count // 2
+    key = threefry(member, jnp.uint32(level), jnp.arange(parts * size, dtype=jnp.uint32).reshape(parts, size))
+    n = jnp.asarray(start, jnp.int64) + 2 * jnp.arange(pairs)[:, None]
+
+    # Part i is put in its place while the numbers of the next two are in the making; see `Numbers`.
+    def part(i: Array, state: tuple) -> tuple:
+        (u, v), (radius, sine, cosine), out = state
+        both = jnp.stack([radius * cosine, radius * sine], axis=1)[:, :, None]
+        out = jax.lax.dynamic_update_slice_in_dim(out, both, jnp.maximum(i, 0), 2)
+        own = jax.tree.map(lambda x: x[jnp.minimum(i + 2, parts - 1)], key)
+        uniforms = _unit(threefry(own, *words(n))), _unit(threefry(own, *words(n + 1)))
+        return uniforms, (jnp.sqrt(-2.0 * _log(1.0 - u)), *_sincos(v)), out
+
+    empty = jnp.zeros((pairs, size))
+    begun = (empty, empty), (empty, empty, empty), jnp.zeros((pairs, 2, parts, size))
+    out = jax.lax.fori_loop(-2, parts, part, begun)[2]
+    return out.reshape(count, parts * size)[:, :channels]
 
 
 def channel_keys(member: Key, level: Int[Array, ""] | int, channels: np.ndarray) -> Key:

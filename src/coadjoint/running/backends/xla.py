@@ -30,7 +30,7 @@ from ..points import Clock, Point, Record, Totals, one_step, record, start, try_
 from ..statistics import accumulated
 from .spreading import OneDevice, Spread
 
-_DRAWN = 2**20  # numbers of a path that are drawn at once, those of two steps at least
+_DRAWN = 2**20  # numbers of a path that are drawn at once
 
 
 @jax.tree_util.register_dataclass
@@ -262,13 +262,12 @@ def _advance(
 
 
 def _drawn_together(window: Window, member: Int[Array, " size"]) -> int:
-    """For how many steps the path is drawn at once: a block, or as much of it as is not too large to be at hand.
+    """For how many steps the path is drawn at once: a block, or two steps where a block of one trajectory is too large.
 
     A chunk draws all that its first and last steps share with others, so this is what a short chunk wastes.
     """
     block = jax.eval_shape(window.block, member[0], member[0])
-    numbers = member.size * sum(x.size for x in jax.tree.leaves(block))
-    return max(2, min(BLOCK, 2 ** int(np.log2(_DRAWN * BLOCK / numbers))))
+    return 2 if member.size == 1 and sum(x.size for x in jax.tree.leaves(block)) > _DRAWN else BLOCK
 
 
 def _where(taken: Bool[Array, " size"], new: PyTree, old: PyTree) -> PyTree:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -35,6 +36,7 @@ def pytest_configure(config):
         share_contexts()
         if "not slow" in config.option.markexpr:
             os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
+            leave_out_passes()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)  # tracing makes objects by the million, few of them in cycles
     keep_programs(config)
@@ -53,6 +55,22 @@ def share_contexts():
         return kept.context
 
     mlir.make_ir_context = context
+
+
+def leave_out_passes():
+    """Native code without LLVM's passes is there in a third of the time, half as fast, and has the same bits."""
+    from coadjoint.native import cpu, gpu
+
+    cpu.compiled = gpu.compiled = partial(cpu.compiled, level=0)
+
+
+@pytest.fixture(autouse=True)
+def all_passes(request, monkeypatch):
+    """Where native code itself is tested (its bits at every level, too), and where runs are long, it is a user's."""
+    if request.path.parent.name in ("native", "verification"):
+        from coadjoint.native import cpu
+
+        monkeypatch.setattr(cpu, "compiled", getattr(cpu.compiled, "func", cpu.compiled))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -82,7 +100,8 @@ def keep_programs(config):
     if "PYTEST_XDIST_WORKER" not in os.environ and sum(p.stat().st_size for p in folder.iterdir()) > LARGEST_CACHE:
         shutil.rmtree(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the smallest are the most often shared
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(scope="session")

@@ -184,6 +184,17 @@ def test_quoted_numbers_are_those_on_record():
     assert f"move by {drift:.0e}" in (DOCS / "fluids.md").read_text(encoding="utf-8")
 
 
+def test_quoted_numbers_of_spin_lattices_are_those_on_record():
+    """And what was asked of them: at 32³ spins at most twice the time of C."""
+    rows = json.loads((ROOT / "benchmarks" / "results" / "spins.json").read_text())["rows"]
+    page = " ".join((DOCS / "speed.md").read_text(encoding="utf-8").split())
+    for row in rows:
+        if row["spins"] in (32**3, 100**3):
+            side = f"{row['spins'] ** (1 / 3):.0f}³"
+            assert re.search(f"{row['library [ns]']:.0f} ns at {side}( spins)?, {row['ratio']:.2f} times", page)
+        assert row["spins"] > 32**3 or row["ratio"] <= 2.0
+
+
 def test_one_version():
     assert f"\nversion: {cj.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

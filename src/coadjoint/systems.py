@@ -14,6 +14,7 @@ from .algebras.base import Element, LieAlgebra, State
 from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Stirring, UnplacedSalt
 from .noises import salt as salt
 from .numerics import checks
+from .numerics.arrays import placed
 from .numerics.functions import Constant, Function, intern
 from .numerics.text import as_html
 from .states import check_state, fit_params
@@ -241,7 +242,7 @@ class System(eqx.Module):
         if getattr(out, "shape", None) != self.algebra.shape:
             raise ValueError(f"gradient must return shape {self.algebra.shape}, not {getattr(out, 'shape', out)}.")
         if not checks.is_traced((self.params, function.consts, self.h.consts)):
-            c = jnp.asarray(np.random.default_rng(0).standard_normal(self.algebra.dim))
+            c = placed(np.random.default_rng(0).standard_normal(self.algebra.dim))
             given, exact = map(np.asarray, _two_gradients(self._algebra, function, self.h, self._args, c))
             worst = float(np.max(np.abs(given - exact)))
             if not worst <= 1e-8 * (1 + float(np.max(np.abs(exact)))):

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..numerics import checks
+from ..numerics.arrays import placed
 from .base import BLOCK, Driver, Increment, Needs, Window
 
 _OTHERS = "take that driver, or a method that needs less, such as TMKLevy()"
@@ -111,7 +112,7 @@ class Increments(Driver):
             pad = jnp.pad if checks.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
             missing = [(0, blocks * BLOCK - rows.shape[at])]
             rows = pad(rows, [(0, 0)] * at + missing + [(0, 0)] * (rows.ndim - 1 - at))
-            return jnp.asarray(rows.reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :]))
+            return placed(rows.reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :]))
 
         rows = Increment(
             cut(self.dS, True, (M,)),  # pyright: ignore[reportArgumentType]

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..noises import Noise, Stirring, salt
 from ..numerics import checks
+from ..numerics.arrays import placed
 from .sphere import index
 from .surface import Matrix, Surface
 from .torus import Torus, wavenumbers
@@ -127,18 +128,18 @@ def _amplitudes(surface: Surface, pairs: list[tuple[int, int]], amplitude: Any) 
                 hint = ", or give them amplitudes of different phase, such as 0.1 and 0.1j" if torus else ""
                 raise ValueError(f"noise_modes: {other} and {pair} make the same field: leave one out{hint}.")
         seen[mode].append((pair, a))
-    return jnp.asarray(given)
+    return placed(given)
 
 
 def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array) -> ModeNoise:
     n = surface.n
     if not isinstance(surface, Torus):
         at = np.array([[index(l, m)] for l, m in pairs])
-        return ModeNoise(size=len(pairs), surface=surface, at=jnp.asarray(at), real=amplitudes[:, None], imaginary=None)
+        return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=amplitudes[:, None], imaginary=None)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
     real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     imaginary = amplitudes.imag[:, None] * np.array([1.0, -1.0]) if jnp.iscomplexobj(amplitudes) else None
-    return ModeNoise(size=len(pairs), surface=surface, at=jnp.asarray(at), real=real, imaginary=imaginary)
+    return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary)
 
 
 def _of_shells(

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..numerics import checks, spread
+from ..numerics.arrays import placed
 from ..numerics.diagonals import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
 from .harmonics import associated_legendre, eigenvectors, gauss
 from .surface import Coefficients, Matrix, Surface
@@ -228,7 +229,7 @@ def _tables(n: int) -> _Tables:
         else:
             take[0, l**2 + l] = 1.0
     with jax.ensure_compile_time_eval():
-        return _Tables(*map(jnp.asarray, (basis, cosine, sine, real, imaginary, back, *take)))
+        return _Tables(*map(placed, (basis, cosine, sine, real, imaginary, back, *take)))
 
 
 def _fejer(size: int) -> np.ndarray:

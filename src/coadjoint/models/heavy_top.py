@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from ..algebras.se3 import SE3
 from ..numerics import checks
+from ..numerics.arrays import placed
 from ..systems import System, salt
 from .origin import model
 from .rigid_body import check_alpha, check_inertia, velocity
@@ -79,4 +80,4 @@ def _vector(name: str, value: Any) -> Any:
 def _joined(parts: list, axis: int = 0) -> Array:
     """By NumPy where it can: JAX would compile programs for it."""
     xp: Any = jnp if checks.is_traced(parts) else np
-    return jnp.asarray(xp.concatenate(parts, axis=axis))
+    return placed(xp.concatenate(parts, axis=axis))

@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from ..algebras.so3 import SO3
 from ..numerics import checks
+from ..numerics.arrays import placed
 from ..systems import System, salt
 from .origin import model
 
@@ -45,7 +46,7 @@ def check_inertia(inertia: Any) -> Array:
     I = checks.vector("inertia", inertia, 3)
     if not np.all(I > 0):
         raise ValueError(f"inertia must be three numbers above 0, not {tuple(I.tolist())}.")
-    return jnp.asarray(I)
+    return placed(I)
 
 
 def velocity(inertia: Array, pi: Array) -> Array:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from ..algebras.product import Product
 from ..algebras.so3 import SO3
 from ..numerics import checks, random
+from ..numerics.arrays import placed
 from ..systems import Noise, System
 from .origin import model
 
@@ -97,4 +98,4 @@ def numbers(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Array
         raise ValueError(f"{name} must have {allowed}, not shape {array.shape}.")
     if not traced and not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite: it has a NaN or an infinity.")
-    return jnp.asarray(array)
+    return placed(array)

@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
+from .arrays import placed
 from .caching import Bounded
 
 
@@ -105,7 +106,7 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
         source = fn, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
     code = _Code(closed.jaxpr, out_tree, (_jaxpr_key(closed.jaxpr), out_tree), source)
     code = _codes.get(code, lambda: code)
-    return Function(code, [jax.numpy.asarray(c) for c in closed.consts])
+    return Function(code, [placed(c) for c in closed.consts])
 
 
 def eval_equation(jaxpr: jex.Jaxpr, eqn: Any, values: Sequence[Any]) -> list:

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
 from . import checks
+from .arrays import placed
 from .straight import straight
 
 VERSION = 1
@@ -137,7 +138,7 @@ def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Flo
     given = as_key(key)
     if checks.is_traced(given) or count * channels > _MANY:
         return draw(given)
-    return jnp.asarray(straight(jax.make_jaxpr(draw)(given))(given)[0])
+    return placed(straight(jax.make_jaxpr(draw)(given))(given)[0])
 
 
 def many_normals(

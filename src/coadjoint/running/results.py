@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from ..algebras.base import LieAlgebra
 from ..integrators.base import Integrator
 from ..numerics import checks
+from ..numerics.arrays import placed
 from ..numerics.functions import Constant
 from ..numerics.quaternions import quaternions
 from ..numerics.text import as_html
@@ -348,7 +349,7 @@ def map_rows(fn: Any, x: Any, inner: int) -> Any:
         size = min(size, _FEW, 1 << max(count - 1, 0).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
     with xla_alone(small=max(x.shape[-1:], default=1) < LARGE):  # eigenvalues of matrices, perhaps
-        parts = [np.asarray(mapped(fn, jnp.asarray(padded[i : i + size]))) for i in range(0, len(padded), size)]
+        parts = [np.asarray(mapped(fn, placed(padded[i : i + size]))) for i in range(0, len(padded), size)]
     out = np.concatenate(parts)[:count]
     return out.reshape(*lead, *out.shape[1:])
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..numerics.arrays import placed
 from ..numerics.functions import Constant
 from ..running.exclusive import LARGE, uses_lapack, xla_alone
 from ..running.plan import Plan
@@ -58,7 +59,7 @@ class Diagnostics:
         return {name: np.concatenate(values, 1) for name, values in out.items()}
 
     def _values(self, batch: np.ndarray) -> dict[str, np.ndarray]:
-        algebra, states = self.plan.system.algebra, jnp.asarray(batch)
+        algebra, states = self.plan.system.algebra, placed(batch)
         with xla_alone(self.alone, small=self.shape[-1] < LARGE):
             values: dict[str, Any] = {"energy": self.plan.energy(states, self.member)}
             if algebra.casimir_names:
@@ -74,7 +75,7 @@ class Diagnostics:
             return {}
         batch = np.concatenate([states, np.repeat(states[:1], self.plan.tile - len(states), axis=0)])
         with xla_alone(self.alone, small=self.shape[-1] < LARGE):
-            scales = np.asarray(mapped(Constant(algebra.casimir_scales), jnp.asarray(batch)))
+            scales = np.asarray(mapped(Constant(algebra.casimir_scales), placed(batch)))
         return {"casimir_scale": scales[: len(states)]}
 
 

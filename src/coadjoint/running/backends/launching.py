@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from ...native.gpu import DeviceLoop, Gpu
 from ...native.lanes import native_loop
+from ...numerics.arrays import placed
 
 _MANY = 2**17  # members from which on blocks of 128 threads are faster than those of 256
 
@@ -128,7 +129,7 @@ class Emulated:
         copies = [np.array(a) for a in arrays]
         blocks, size = threads_for(len(copies[4]))
         loop.emulate(blocks * size, *copies)
-        return tuple(jnp.asarray(a) for a in copies[4:])
+        return tuple(placed(a) for a in copies[4:])
 
     def jit(self, program: Callable, donate: tuple[int, ...] = ()) -> Callable:
         """As it is."""

@@ -146,6 +146,7 @@ class GroupMethod(Integrator):
         cured = self.drift_free and not by_products
         if self.drift_free and by_products:  # a step that products could not solve: U is made unitary, or W would drift
             mu, _ = tau.transport(algebra, s * sigma, mu, tau.anchor(algebra, mu))
+            anchor = None if anchor is None else products.forgotten(anchor)
         elif reached is not None:
             change = _change(system, sigma, mu, reached)
             mu, anchor = algebra.settle(s * sigma, mu, change, anchor) if cured else (mu + change, anchor)

@@ -10,13 +10,24 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, LieAlgebra, State
-from ..numerics.pairs import F32, pair
 from ..numerics.rootfind import ROOT, Info, implicit
 from ..systems import System
-from .matrix import Past, Rule, extrapolated, no_past, products_step, remembered
+from .matrix import Rule, products_step
+from .past import Past, forgotten, no_past
 from .tau import Cayley, Exp, Tau
 
-__all__ = ["Found", "Past", "Rule", "carried", "check_solver", "no_past", "rule_for", "solve", "with_derivative"]
+__all__ = [
+    "Found",
+    "Past",
+    "Rule",
+    "carried",
+    "check_solver",
+    "forgotten",
+    "no_past",
+    "rule_for",
+    "solve",
+    "with_derivative",
+]
 
 _SMALL = 64  # dimension up to which exponentials are, which is faster there and has fallbacks
 
@@ -64,15 +75,9 @@ def solve(
         return half * (dt * system.drift(X) if system.additive else system.zeta(X, dt, S))
 
     N = half * system.noise(mu, S) if system.additive and system.noises else None
-    guess = None
-    if past is not None:
-        first, later = lambda _: pair(field(mu)).astype(F32), lambda past: extrapolated(past, dt)
-        guess = jax.lax.cond(past.known < len(past.rates), first, later, past)
-    out = products_step(rule, mu, field, N, guess)
-    if past is not None:
-        past = remembered(past, out.S, dt)
+    out = products_step(rule, mu, field, N, past, dt)
     info = Info(out.iterations, out.residual, out.converged & jnp.all(jnp.isfinite(out.change)))
-    return checkpoint_name(Found(out.S / half, out.change), ROOT), past, info
+    return checkpoint_name(Found(out.S / half, out.change), ROOT), out.past, info
 
 
 def with_derivative(algebra: LieAlgebra, f: Callable, sigma: Element) -> Element:

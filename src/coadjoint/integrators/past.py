@@ -1,0 +1,93 @@
+"""Where a step of matrices starts on a path without noise: from the last steps, by the polynomial through them.
+
+With the backward differences ∇x_k = x_k − x_{k−1}, the polynomial through the last q of S and D predicts the next,
+
+    x_{k+1} ≈ Σ_{j<q} ∇ʲ x_k = Σ_{j<q} (−1)ʲ C(q, j + 1) x_{k−j},   with an error of about ∇^q x.
+
+q is where ∇^q D is smallest: differences of a path that dt resolves fall by a factor each, others grow.
+"""
+
+from math import comb
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ..numerics.pairs import F32, F64, Pair, padded
+from ..numerics.spread import rows
+
+_POINTS, _FEWER, _MANY = 8, 6, 1000  # steps that are kept; fewer of large matrices, whose paths are smoother
+_SAMPLED = 16  # rows of D by which q is chosen
+_SMOOTH = 1e-5  # of W: an expected error of D up to which it is taken from earlier steps, not from S
+
+
+class Past(NamedTuple):
+    """S and D of the last steps of one length dt, in a ring, and E of two; step k stands at k mod p."""
+
+    S: Float[Array, "p 2 n n"]
+    D: Float[Array, "p 2 n n"]
+    E: Float[Array, "2 2 n n"]
+    dt: Float[Array, ""]
+    rate: Float[Array, ""]  # at which δ fell when it was followed
+    known: Int[Array, ""]  # how many steps there have been
+
+
+class Start(NamedTuple):
+    """What earlier steps predict; `near`: whether D is so near that it is a start."""
+
+    S: Pair
+    D: Pair
+    E: Pair
+    rate: Float[Array, ""]
+    near: Array
+    known: Int[Array, ""]
+
+
+def no_past(n: int) -> Past:
+    """Before the first step."""
+    points = _POINTS if n < _MANY else _FEWER
+    S, D, E = (jnp.zeros((count, 2, n, n), dtype) for count, dtype in ((points, F64), (points, F64), (2, F32)))
+    return Past(S, D, E, jnp.zeros(()), jnp.zeros(()), jnp.zeros((), int))
+
+
+def forgotten(past: Past) -> Past:
+    """After a step that was taken otherwise."""
+    return past._replace(known=jnp.zeros_like(past.known))
+
+
+def extrapolated(past: Past, dt: Float[Array, ""], size: Float[Array, ""]) -> Start:
+    """S, D and E of the next step; `size`: ‖W‖."""
+    points, n = len(past.S), past.S.shape[-1]
+    known = jnp.where(past.dt == dt, past.known, 0)
+    last = jnp.minimum(known, points)
+    q = jnp.arange(points)
+    slot = (known - 1 - q) % points  # of the latest, the one before, …
+    sample = past.D[:, :, :: -(-n // _SAMPLED)][slot]
+    differences = jnp.tensordot(_table(points, 0)[:points], sample, 1)
+    error = jnp.sqrt(jnp.sum(jnp.square(differences), (1, 2, 3)) * (n / sample.shape[2]))
+    error = jnp.where((q > 0) & (q < last), error, jnp.inf)
+    best = jnp.argmin(error)
+    order = jnp.where(last < 2, last, best + (best == last - 1))
+    weights = jnp.zeros(points).at[slot].set(_table(points, 1)[order])
+    total = lambda x: _pair(sum((weights[k] * x[k] for k in range(1, points)), weights[0] * x[0]))
+    E = jnp.where(known % 2 == 1, 2.0 * past.E[0] - past.E[1], 2.0 * past.E[1] - past.E[0])
+    near = error[best] <= _SMOOTH * size  # and so there are two steps
+    return Start(total(past.S), total(past.D), _pair(E), past.rate, near, known)
+
+
+def remembered(past: Past, at: Start, dt: Float[Array, ""]) -> Past:
+    """With one more step, that ended at `at`; `at.known` steps before it."""
+    n, k = past.S.shape[-1], at.known
+    put = lambda ring, x: lax.dynamic_update_index_in_dim(ring, rows(x[:, :n, :n].astype(ring.dtype)), k % len(ring), 0)
+    return Past(put(past.S, at.S), put(past.D, at.D), put(past.E, at.E), dt, at.rate, k + 1)
+
+
+def _table(points: int, more: int) -> Float[Array, "q p"]:
+    """(−1)ʲ C(q, j + more): of ∇^q, or of the prediction by q points."""
+    return jnp.asarray([[(-1.0) ** j * comb(q, j + more) for j in range(points)] for q in range(points + 1)])
+
+
+def _pair(x: Float[Array, "2 n n"]) -> Pair:
+    more = padded(x.shape[-1]) - x.shape[-1]
+    return rows(jnp.pad(x, ((0, 0), (0, more), (0, more))))

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
+from coadjoint.integrators import past
 from coadjoint.integrators.matrix import Rule, products_step, tanh
 from coadjoint.numerics import diagonals as dg
 from coadjoint.numerics import pairs
 from coadjoint.running import blas, results
+from coadjoint.running.backends import spreading
 from coadjoint.running.plan import plan_ensemble
 
 METHODS = {
@@ -163,6 +165,65 @@ def test_products_of_pairs():
     square = pairs.unpair(pairs.symmetric_product(a, a, pairs.Level.DOUBLE, 1), n)
     np.testing.assert_allclose(square, np.asarray(A) @ np.asarray(A), rtol=0, atol=1e-15)
     np.testing.assert_array_equal(np.asarray(square), np.asarray(square).conj().T)
+
+
+@pytest.mark.parametrize(("sign", "right"), [(-1, -1), (1, -1), (1, 1), (-1, 1)])
+def test_symmetric_products_by_panels_as_a_gpu_takes_them(sign, right):
+    n = 24
+    S, W = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
+    A, B = {(-1, -1): (S @ W, S), (1, -1): (S, S), (1, 1): (S @ S, S @ S @ S @ S), (-1, 1): (S, S @ S)}[sign, right]
+    got = np.asarray(pairs.unpair(pairs._by_panels(pairs.pair(A), pairs.pair(B), sign, right), n))
+    np.testing.assert_allclose(got, A @ B, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(got, sign * got.conj().T)
+
+
+def test_without_noise_a_step_starts_from_the_last_ones(tmp_path):
+    """One evaluation is enough where dt resolves the path, which goes on from a store bit for bit."""
+    flow, W0 = cj.models.euler_sphere(9, noise_modes=None, key=0)
+    run = {"dt": 0.002, "save_every": 50, "integrator": cj.IsospectralMidpoint(tol=1e-12)}
+    sol = cj.solve(flow, W0, t1=0.2, **run)
+    old = cj.solve(flow, W0, t1=0.2, **(run | {"integrator": cj.IsospectralMidpoint(solver="fixed_point")}))
+    np.testing.assert_allclose(sol.mu, old.mu, rtol=0, atol=1e-13 * float(jnp.abs(W0).max()))
+    assert sol.stats.iterations < 1.4 and sol.stats.most_iterations >= 2, sol.stats
+    assert sol.orbit_error().max() < 3e-15
+    path = tmp_path / "run.zarr"
+    cj.solve(flow, W0, t1=0.1, out=path, **run)
+    np.testing.assert_array_equal(cj.solve(flow, W0, t1=0.2, out=path, resume=True, **run).mu[-1], sol.mu[-1])
+
+
+def test_the_polynomial_through_the_last_steps():
+    """Exact for the polynomial whose degree fits, and where a path is rough not of a high degree."""
+    n, dt, one = 5, jnp.asarray(0.1), jnp.ones(())
+    matrix = lambda t: np.stack([np.full((n, n), t), np.full((n, n), t**3 - t)])
+
+    def after(path):
+        kept = past.no_past(n)
+        for k, x in enumerate(path):
+            x = jnp.asarray(x)
+            kept = past.remembered(kept, past.Start(x, x, x, one, one, jnp.asarray(k)), dt)
+        return kept
+
+    times = 0.1 * np.arange(13)
+    found = past.extrapolated(after(map(matrix, times)), dt, one)
+    np.testing.assert_allclose(found.D, matrix(1.3), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.S, found.D)
+    assert bool(found.near)
+    other = past.extrapolated(after(map(matrix, times)), 2 * dt, one)
+    assert int(other.known) == 0 and not bool(other.near)
+    rough = [np.random.default_rng(k).normal(size=(2, n, n)) for k in range(13)]
+    found = past.extrapolated(after(rough), dt, one)
+    assert not bool(found.near) and float(jnp.abs(found.D).max()) < 10
+
+
+def test_what_is_not_saved_is_not_sent():
+    class Slots:
+        shape, dtype, nbytes = (1, 3, 4, 4), np.dtype(complex), 2**30
+        __len__ = lambda self: 1
+        __getitem__ = lambda self, at: np.ones(self.shape, complex)[at]
+
+    device = spreading.OneDevice(None)
+    assert device.rows(Slots(), 0).shape == (1, 0, 4, 4)
+    assert device.rows(Slots(), 2).shape == (1, 2, 4, 4)
 
 
 def test_a_defect_is_driven_to_round_off_and_reported():

@@ -14,7 +14,8 @@ X = (1 − a)⁻¹ = 1 + E, E = a + a² + … to a few digits, g = Er and f = gE
     d = X r Xᴴ = r + g − gᴴ + f   (D moves by d for this a; M by d, or by d + f; [a, D] by g − gᴴ + 2f),
     δ = ½ ζ(W + M) − S            (S moves by δ; D then by G − Gᴴ, G = X δ (W + D); M as well, less G a − h.c.).
 
-a is skew-Hermitian to the last bit, so cay(2a) is unitary, and what the spectrum of W can lose in a step is r times
+Where a = tanh S, the first evaluation has it to a few digits, the others in double precision. a is skew-Hermitian to
+the last bit, so cay(2a) is unitary, and what the spectrum of W can lose in a step is r times
 the relative error of its correction: steps go on until that is round-off, however large the tolerance on σ. The
 iteration on S contracts like dt ‖DP‖, which for fluids gains two derivatives, whatever the noise.
 
@@ -29,6 +30,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Complex, Float, Int
 
+from ..numerics import spread
 from ..numerics.narrow import roughly
 from ..numerics.pairs import (
     F32,
@@ -253,12 +255,13 @@ def products_step(
 ) -> Solved:
     """One step from W. `field(X)` + N = ½ζ(X), skew-Hermitian, N what does not depend on X; `past`: steps before."""
     step = _Step(rule, W, field, N)
-    if past is None or dt is None:
-        at, digits = step.start(None)
-    else:
+    before = None
+    if past is not None and dt is not None and spread.mesh() is None:  # on a mesh the loss of a process is heard late
         before = extrapolated(past, dt, step.size)
-        guess = lambda: lax.cond(before.known < 2, lambda: pair(field(W)), lambda: before.S)
-        at, digits = lax.cond(before.near, lambda: step.go_on(before), lambda: step.start(guess()))
+        guess = lambda at: lax.cond(at.known < 2, lambda: pair(field(W)), lambda: at.S)
+        at, digits = lax.cond(before.near, step.go_on, lambda at: step.start(guess(at)), before)
+    else:
+        at, digits = step.start(None)
     scale = norm(at.S)
     tol = rule.tol * scale
     defect = step.size * jnp.maximum(_ROUND_OFF / digits, 10 * _ROUND_OFF)
@@ -270,7 +273,7 @@ def products_step(
     residual = jnp.maximum(left / jnp.where(scale > 0, scale, 1.0), of_spectrum)
     converged = exact & (left <= tol) & jnp.isfinite(left)
     S = at.S + at.delta
-    if past is not None and dt is not None:
+    if past is not None and dt is not None and before is not None:
         past = remembered(past, before._replace(S=S, D=at.D + at.d, E=at.E, rate=at.rate), dt)
     return Solved(unpair(change, step.n), unpair(S, step.n), at.k, residual, converged, past)
 

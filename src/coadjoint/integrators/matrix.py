@@ -52,6 +52,8 @@ from .past import Past, Start, extrapolated, remembered
 _ROUND_OFF = 2e-16
 _INNER = 6  # times that what δ calls for is followed in turn …
 _LEFT = 0.8  # … until so much of the tolerance is left
+_NEXT = 0.02  # of the tolerance: a larger δ is followed where the next steps start from this one, and would inherit it
+_RATE = 0.1  # no smaller one is relied on where no evaluation follows: that of a δ says little of the next
 # On a CPU, and on a GPU:
 _DIGITS = {False: 1e-7, True: 2e-5}  # relative errors of what products correct …
 _FOLLOWED = {False: 2e-9, True: 1e-10}  # … and δ, over ‖S‖, up to which it is followed without another evaluation
@@ -186,7 +188,7 @@ class _Step:
         M = at.D - q + (d + f) if self.rule.mean else at.D + d
         delta = (self.half_zeta(M) - at.S).astype(F32)
         size, k = norm(r), at.k + 1
-        within = tol / jnp.maximum(at.rate, 1e-30) ** _INNER  # what can be followed to the tolerance
+        within = tol / jnp.maximum(at.rate, _RATE) ** _INNER  # what can be followed to the tolerance
         enough = jnp.clip(within, tol, jnp.maximum(tol, _FOLLOWED[on_gpu()] / self.rule.tol * tol))
         going = ((norm(delta) > enough) | (size > defect) | at.stale) & (k < self.rule.most)
         at = at._replace(t=t, d=d, u=d + f - r, delta=delta, r=size, k=k, going=going)
@@ -205,30 +207,32 @@ class _Step:
             more, total, y, dD, size, _, k = state
             dy, moved, dM = self.follow(more, b, X, at.E, True)
             more = self.linear(dM)
-            left = norm(more)
-            return more, total + more, y + dy, dD + moved, left, left / jnp.maximum(size, 1e-300), k + 1
+            after = norm(more)
+            return more, total + more, y + dy, dD + moved, after, after / jnp.maximum(size, 1e-300), k + 1
 
-        going = lambda state: (state[4] * state[5] > enough) & (state[6] < _INNER)
+        least = _RATE if last else 0.0
+        left = lambda size, rate: size * jnp.maximum(rate, least)
+        going = lambda state: (left(*state[4:6]) > enough) & (state[6] < _INNER)
         none = jnp.zeros_like(move)
         first = move, none, none, none, size, at.rate, jnp.zeros((), int)
         more, total, y, dD, size, rate, _ = lax.while_loop(going, further, first)
         dy, moved, _ = self.follow(more, b, X, at.E, last)
-        return total, y + dy, dD + moved, rate * size, rate
+        return total, y + dy, dD + moved, left(size, rate), rate
 
     def next(self, at: _At, tol: Float[Array, ""]) -> _At:
         """Where corrections lead."""
         S, a, reach, move = at.S + at.delta, at.a, at.reach, at.delta
         if at.a is not None:
-            near = lambda: (at.a + tanh_derivative(at.S, at.delta, Level.LOW), at.reach)
-            a, reach = lax.cond(at.stale, lambda: tanh(S), near)
+            near = lambda a: (a + tanh_derivative(at.S, at.delta, Level.LOW), at.reach)
+            a, reach = lax.cond(at.stale, lambda _: tanh(S), near, at.a)
             move = (a - at.a).astype(F32)
         more, _, dD, _, rate = self.followed(at, move, tol, False)
         S = made_skew(S + more)
         if a is not None:
             change = tanh_derivative(S, more, Level.LEAST)
             beyond = left_out(change, more) + jnp.where(at.stale, 0.0, left_out(move, at.delta))
-            near = lambda: (made_skew(a + change), reach)
-            a, reach = lax.cond(beyond > 0.1 * tol, lambda: tanh(S), near)
+            near = lambda a: (made_skew(a + change), reach)
+            a, reach = lax.cond(beyond > 0.1 * tol, lambda _: tanh(S), near, a)
         stale = jnp.zeros((), bool)
         return at._replace(S=S, a=a, D=at.D + at.d + dD, E=at.E + move + more, stale=stale, reach=reach, rate=rate)
 
@@ -266,7 +270,7 @@ def products_step(
     tol = rule.tol * scale
     defect = step.size * jnp.maximum(_ROUND_OFF / digits, 10 * _ROUND_OFF)
     at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(at, tol, defect), at)
-    at, left = step.end(at, tol)
+    at, left = step.end(at, tol if before is None else _NEXT * tol)
     change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian but for rounding
     exact = (at.r <= defect) & ~at.stale & (at.reach <= max(rule.tol, 1e-13))
     of_spectrum = at.r * digits / jnp.where(step.size > 0, step.size, 1.0)

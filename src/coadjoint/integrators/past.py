@@ -7,7 +7,9 @@ With the backward differences ∇x_k = x_k − x_{k−1}, the polynomial through
 q is where ∇^q D is smallest: differences of a path that dt resolves fall by a factor each, others grow.
 """
 
+from functools import reduce
 from math import comb
+from operator import add
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -70,7 +72,7 @@ def extrapolated(past: Past, dt: Float[Array, ""], size: Float[Array, ""]) -> St
     best = jnp.argmin(error)
     order = jnp.where(last < 2, last, best + (best == last - 1))
     weights = jnp.zeros(points).at[slot].set(_table(points, 1)[order])
-    total = lambda x: _pair(sum((weights[k] * x[k] for k in range(1, points)), weights[0] * x[0]))
+    total = lambda x: _pair(reduce(add, (weights[k] * x[k] for k in range(points))))
     E = jnp.where(known % 2 == 1, 2.0 * past.E[0] - past.E[1], 2.0 * past.E[1] - past.E[0])
     near = error[best] <= _SMOOTH * size  # and so there are two steps
     return Start(total(past.S), total(past.D), _pair(E), past.rate, near, known)

@@ -52,7 +52,7 @@ from .past import Past, Start, extrapolated, remembered
 _ROUND_OFF = 2e-16
 _INNER = 6  # times that what δ calls for is followed in turn …
 _LEFT = 0.8  # … until so much of the tolerance is left
-_NEXT = 0.02  # of the tolerance: a larger δ is followed where the next steps start from this one, and would inherit it
+_NEXT = 0.004  # of the tolerance: a larger δ is followed where the next steps start from this one, and would inherit it
 _RATE = 0.1  # no smaller one is relied on where no evaluation follows: that of a δ says little of the next
 # On a CPU, and on a GPU:
 _DIGITS = {False: 1e-7, True: 2e-5}  # relative errors of what products correct …

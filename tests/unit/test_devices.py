@@ -27,7 +27,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_
 import jax
 if processes > 1:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", processes, me, heartbeat_timeout_seconds=10)
+    jax.distributed.initialize(f"127.0.0.1:{port}", processes, me, heartbeat_timeout_seconds=30)
 import numpy as np
 import coadjoint as cj
 from coadjoint.running.backends import spreading, xla
@@ -112,8 +112,9 @@ assert [s.data.shape for s in points.mu.addressable_shards] == [(1, 9, 33)] * 4
 
 
 TOGETHER = """
-import errno, signal
+import errno, signal, traceback
 from coadjoint.running import loop
+from coadjoint.running.placing import ClusterError
 from coadjoint.store import sink
 from coadjoint.store.checkpoints import Checkpoints
 loop._FIRST_CHUNK, loop._CHUNK_SECONDS, sink._BUFFER = 1, 0.0, 0  # a commit every step
@@ -146,7 +147,12 @@ ends(cj.StoreError, False)
 Checkpoints.save_piece, sink.StoreSink._wanted = save_piece, pressed
 ends(KeyboardInterrupt, True)
 Checkpoints.save_piece = killed
-ends((), True)
+try:
+    ends((), True)
+except ClusterError:
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)  # JAX would wait for the other process, and then end this one in its own way
 """
 AND_ON = """
 import warnings

@@ -27,7 +27,8 @@ from .watching import Watch, watch
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
 _EASY = 2**15  # operations of a product, up to which so many steps do not take long
-_CHUNK_SECONDS = 0.5  # what a chunk should take: progress is shown, and Ctrl-C heard, this often
+_CHUNK_SECONDS = 0.5  # what a chunk should take: progress is shown, and Ctrl-C heard, this often …
+_FEW, _LONGER = 8, 4.0  # … but with fewer steps than these it may take so many times as long: it has a cost of its own
 
 
 class Done(NamedTuple):
@@ -213,8 +214,9 @@ def pieces(
 ) -> Iterator[tuple[int, int]]:
     """Cut a run from step `first` on into chunks [n₀, n₁) that fit the slots and take about half a second each.
 
-    The first has `size` steps. The consumer times the work between two pieces; only speed depends on the cut, never a
-    result. Several processes cut alike, by the seconds on which they have `agreed`.
+    The first has `size` steps; slow steps may take up to two seconds. The consumer times the work between two pieces;
+    only speed depends on the cut, never a result. Several processes cut alike, by the seconds on which they have
+    `agreed`.
     """
     n0, size = first, size or _FIRST_CHUNK
     warm = False
@@ -224,10 +226,11 @@ def pieces(
         began = time.perf_counter()
         yield n0, n1
         seconds = agreed(time.perf_counter() - began)
-        if warm and seconds > 2 * _CHUNK_SECONDS:
-            size = max(int((n1 - n0) * _CHUNK_SECONDS / seconds), 1)
-        elif seconds < _CHUNK_SECONDS:
-            size = min(math.ceil(size * min(_CHUNK_SECONDS / seconds, 64)), _LARGEST_CHUNK)
+        wanted = min(max(_CHUNK_SECONDS, _FEW * seconds / (n1 - n0)), _LONGER * _CHUNK_SECONDS)
+        if warm and seconds > 2 * wanted:
+            size = max(int((n1 - n0) * wanted / seconds), 1)
+        elif seconds < wanted:
+            size = min(math.ceil(size * min(wanted / seconds, 64)), _LARGEST_CHUNK)
         warm = True
         n0 = n1
 

@@ -142,8 +142,8 @@ def rates(program: str | None) -> dict:
         )
         row["coadjoint, fixed point, tol 1e-13"] = ours(members, long // 4, integrator=cj.TMK(1e-13, "fixed_point"))
         row["XLA by hand"] = by_xla(members, 2**28 // members)
-        row["diffrax"] = by_diffrax(members, 2**24 // members)
-        row["diffrax, as documented"] = by_diffrax(members, 2**24 // members, fastest=False)
+        row["diffrax"] = by_diffrax(members, 2**28 // members)
+        row["diffrax, as documented"] = by_diffrax(members, 2**28 // members, fastest=False)
         out[str(members)] = row
         print(members, json.dumps(row), flush=True)
     return out

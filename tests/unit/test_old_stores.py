@@ -14,6 +14,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.command import summary
 from coadjoint.store import checkpoints, conditions, creating
+from coadjoint.store.formats import state_now
 
 DATA = Path(__file__).parents[1] / "data" / "stores-0.1"
 TOP, MU0 = cj.models.heavy_top()
@@ -184,3 +185,24 @@ def test_an_old_store_whose_arithmetic_was_another(tmp_path, monkeypatch):
             pytest.skip("made by another JAX, whose fingerprints are others")
     (note,) = header(path)["history"]
     assert note["arithmetic"] == 7 and note["steps"] == [100] and header(path)["arithmetic"] == 1
+
+
+@pytest.mark.parametrize("noise_modes", [None, [(1, 0)]], ids=["past", "none"])
+def test_large_matrices_go_on_without_the_memory_of_another_version(noise_modes, tmp_path):
+    """Which version 0.1 had of the starting orbit, and later ones have, without noise, of earlier steps."""
+    system, W = cj.models.sine_euler(n=9, noise_modes=noise_modes)
+    run = {"dt": 0.02, "driver": cj.Brownian(1) if noise_modes else None, "integrator": cj.TMK(tau=cj.Cayley())}
+    whole = cj.solve(system, W, t1=0.4, **run)
+    out = tmp_path / "run.zarr"
+    cj.solve(system, W, t1=0.2, out=out, **run)
+    kept = checkpoints.Checkpoints(out)
+    found = kept.read(0)
+    assert found is not None
+    leaves = {name: x for name, x in kept.whole(found).items() if not name.startswith(".carry")}
+    leaves |= {".carry.anchor[0]": np.eye(9, dtype=complex), ".carry.anchor[1]": np.asarray(W)}  # U, W₀
+    kept.save(0, found.step, found.rows, "xla", leaves)
+    with pytest.warns(UserWarning, match="remembers of earlier steps is of another version of coadjoint"):
+        done = cj.solve(system, W, t1=0.4, out=out, resume=True, **run).load()
+    np.testing.assert_allclose(done.mu, whole.mu, rtol=0, atol=1e-12)
+    leaves = {".mu": np.zeros(3), ".carry.anchor": np.zeros(1)}
+    assert state_now(leaves, leaves | {".carry.anchor": np.zeros(2)}) is None  # of so(3) it is the Casimir

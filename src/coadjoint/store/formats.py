@@ -6,7 +6,10 @@
 | 2 | 0.2 | checkpoints have `totals` and a `backend`; stores have `arithmetic` and `backends` |
 """
 
+import warnings
 from typing import Any
+
+import numpy as np
 
 from .configuration import digest
 
@@ -16,6 +19,7 @@ _BACKENDS = {"lanes": "native", "plain": "xla"}  # by the path of format 1
 _TALLY = "iterations", "most", "residual", "unsolved", "first_unsolved", "substeps"
 _LEAVES = {f".tally.{name}": f".totals.{name}" for name in _TALLY} | {".tally.most": ".totals.most_iterations"}
 _GONE = (".plain_until",)
+_MEMORY = ".carry.anchor"  # what an integrator remembers of the starting orbit, or of earlier steps
 _NOISES = "_HamiltonianNoise", "_ObjectNoise"  # as they were called
 
 
@@ -26,6 +30,32 @@ def checkpoint_now(header: dict[str, Any], leaves: list) -> tuple[dict[str, Any]
         return header, named
     header = header | {"backend": _BACKENDS[header["path"]], "arithmetic": 1}
     return header, {_LEAVES.get(name, name): x for name, x in named.items() if name not in _GONE}
+
+
+def state_now(leaves: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """The leaves of a checkpoint, if a run that expects these can go on from them.
+
+    Large matrices are stepped by products, which need no memory of the starting orbit, and to which that of earlier
+    steps is a start and no more: where a checkpoint of another version has another one, they go on without it.
+    """
+
+    def fit(names: set[str]) -> bool:
+        kind = lambda x: (x.shape, x.dtype)
+        return names == {name for name in names if name in leaves and kind(leaves[name]) == kind(expected[name])}
+
+    if leaves.keys() == expected.keys() and fit(set(expected)):
+        return leaves
+    memory = {name for name in expected if name.startswith(_MEMORY)}
+    others = {name for name in leaves if not name.startswith(_MEMORY)}
+    by_products = not memory or f"{_MEMORY}.known" in memory
+    if not by_products or others != expected.keys() - memory or not fit(others):
+        return None
+    warnings.warn(
+        "what the checkpoint remembers of earlier steps is of another version of coadjoint: the run goes on without "
+        "it, and last digits may differ from those of a run that was never stopped.",
+        stacklevel=2,
+    )
+    return {name: leaves[name] for name in others} | {name: expected[name] for name in memory}
 
 
 def header_now(header: dict[str, Any], backends: list[str]) -> dict[str, Any]:

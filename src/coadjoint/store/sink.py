@@ -18,6 +18,7 @@ from ..running.points import Point, Record
 from ..running.results import Outcome, built
 from .diagnostics import DIAGNOSTICS, Diagnostics
 from .durable import StoreError, in_parallel, reason, sync
+from .formats import state_now
 from .layout import rows_back, rows_of, totals_of
 from .locks import tile_locks
 from .reading import Stored, contents
@@ -192,10 +193,8 @@ class StoreSink:
         expected, there = self._leaves(points), self.store.checkpoints.whole(found)
         kept = {name.removeprefix(_ROWS): x[None] for name, x in there.items() if name.startswith(_ROWS)}
         leaves = {name: x for name, x in there.items() if not name.startswith(_ROWS)}
-        same = leaves.keys() == expected.keys() and all(
-            (x.shape, x.dtype) == (expected[name].shape, expected[name].dtype) for name, x in leaves.items()
-        )
-        if not same:
+        leaves = state_now(leaves, expected)
+        if leaves is None:
             raise StoreError(
                 f"{self.store.checkpoints.path(self.number)} does not fit this run: it holds another state of the "
                 f"integrator than {type(self.plan.integrator).__name__} has."

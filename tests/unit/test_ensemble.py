@@ -374,6 +374,7 @@ def test_tiles_of_few_steps_are_stepped_as_one(monkeypatch):
     together = cj.ensemble(top, mu0, **run)
     monkeypatch.setattr(native, "_MOST", 1)
     alone = cj.ensemble(top, mu0, **run)
-    assert [len(numbers) for numbers in begun] == [2] * 8 + [1] * 18
+    sizes = [len(numbers) for numbers in begun]
+    assert sorted(sizes[:9]) == [1] + [2] * 8 and sizes[9:] == [1] * 17  # by two threads, in any order
     np.testing.assert_array_equal(together.mu, alone.mu)
     assert repr(together.stats) == repr(alone.stats)

@@ -42,21 +42,21 @@ def _substeps(norm2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, "
     return substeps, degree
 
 
-def _polynomial(a: Array, v: Array, substeps: Array, degree: Array, order: int = 0) -> Array:
+def _polynomial(a: Array, v: Array, substeps: Array, degree: Array, order: float = 0.0) -> Array:
     """Of φ(a/substeps) v, φ(z) = Σ_k zᵏ order!/(k + order)!, by Horner's rule: exp, or of order 1 (eᶻ − 1)/z."""
 
     def horner(state):
         k, total = state
-        return k - 1.0, v + a @ total * (1.0 / ((k + order if order else k) * substeps))
+        return k - 1.0, v + a @ total * (1.0 / (k * substeps))
 
-    return jax.lax.while_loop(lambda state: state[0] > 0.0, horner, (degree, v))[1]
+    return jax.lax.while_loop(lambda state: state[0] > order, horner, (degree + order, v))[1]
 
 
 @jax.custom_jvp
 def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
     """φ₁(a) v = ∫₀¹ exp(ta) v dt, φ₁(z) = (eᶻ − 1)/z: of N substeps the mean of exp(ja/N) φ₁(a/N) v, j < N."""
     substeps, degree = _substeps(jnp.sum(a * a))
-    first = _polynomial(a, v, substeps, degree, order=1)
+    first = _polynomial(a, v, substeps, degree, order=1.0)
 
     def add(_, state):
         moved, total = state

@@ -27,7 +27,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_
 import jax
 if processes > 1:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", processes, me, heartbeat_timeout_seconds=30)
+    jax.distributed.initialize(f"127.0.0.1:{port}", processes, me, heartbeat_timeout_seconds=20)
 import numpy as np
 import coadjoint as cj
 from coadjoint.running.backends import spreading, xla

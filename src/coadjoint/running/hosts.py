@@ -49,6 +49,9 @@ def agreed(plan: Plan) -> Callable[[float], float]:
 _UNHEARD = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
 
 
+GONE = "another process of this run is gone, or cannot be reached ({})."
+
+
 @contextmanager
 def hearing(kept: Callable[[], str]) -> Iterator[None]:
     """Say in a sentence that another process is gone, and what is kept, where JAX says what call of its own failed."""
@@ -58,4 +61,4 @@ def hearing(kept: Callable[[], str]) -> Iterator[None]:
         words = str(error).strip().partition("\n")[0]
         if not _UNHEARD.match(words):
             raise
-        raise ClusterError(f"another process of this run is gone, or cannot be reached ({words}).{kept()}") from error
+        raise ClusterError(GONE.format(words) + kept()) from error

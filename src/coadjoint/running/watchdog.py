@@ -42,7 +42,7 @@ class Watched:
     """A run that is under way; used as a context around it."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None] | None = None):
-        self.plan, self.limit, self.say = plan, _seconds(), say or _say
+        self.plan, self.limit, self.say = plan, _seconds(), say or speak
         self.places: dict[int | None, Place] = {}
         self.since, self.next = 0.0, self.limit  # of the oldest place: since when, and when to speak of it
         self.seen, self.used = 0.0, 0.0  # when it was first seen, and what processor time was used before
@@ -97,7 +97,8 @@ class Watched:
         )
 
 
-def _say(words: str) -> None:
+def speak(words: str) -> None:
+    """A word on standard error."""
     print(f"coadjoint: {words}", file=sys.stderr, flush=True)
 
 

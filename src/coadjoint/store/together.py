@@ -5,10 +5,11 @@ as a piece; when all say that theirs is on disk, the first writes the checkpoint
 before that leaves the checkpoint of the commit before, whole.
 """
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import jax
@@ -16,10 +17,11 @@ import numpy as np
 
 from ..running.backends.base import Program
 from ..running.backends.spreading import Later
-from ..running.hosts import first, hearing, hosts, of_all, said
+from ..running.hosts import GONE, first, hearing, hosts, of_all, said
 from ..running.loop import execute
 from ..running.plan import Plan
 from ..running.points import Point
+from ..running.watchdog import speak
 from .checkpoints import block_name, piece_name
 from .durable import THREADS, StoreError
 from .layout import STATE, Layout
@@ -29,6 +31,9 @@ from .recording import Store, interrupts, recording
 from .sink import StoreOutput, StoreSink
 from .tables import as_tables
 
+_OFTEN = 1.0  # seconds between two looks at the locks of the others
+_GRACE = 5.0  # seconds in which JAX may say itself that another process is gone
+
 
 def record_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Stored:
     """Run a plan into a store, which all processes must see under one name."""
@@ -36,10 +41,43 @@ def record_together(plan: Plan, program: Program, out: Any, resume: bool, progre
     with ExitStack() as stack:
         store = _held(stack, plan, program, path, resume) if first() else _followed(stack, plan, program, path)
         output = _Together(store, 0, plan, program)
-        with hearing(lambda: f"{output.note()} Go on, on as many as there are, with: {store.how_to_go_on()}"):
+
+        def kept() -> str:
+            return f"{output.note()} Go on, on as many as there are, with: {store.how_to_go_on()}"
+
+        said(True)  # all have their locks
+        with _listening(path, hosts(plan), kept), hearing(kept):
             result = execute(plan, program, output, progress)
     said(True)
     return result
+
+
+@contextmanager
+def _listening(path: Path, processes: int, kept: Callable[[], str]) -> Iterator[None]:
+    """Say on standard error that another process is gone, and what is kept, while this one waits for it in vain.
+
+    A collective may wait for the dead until JAX ends this process, in its own words, for want of heartbeats. The locks
+    tell earlier: the system lets go of a lock when its process ends; a process that is done removes the file as well.
+    The first has none of these, but the service of jax.distributed, and with that all processes end.
+    """
+    over = Event()
+    others = {k: tile_lock(path, k) for k in range(1, processes) if k != jax.process_index()}
+
+    def listen() -> None:
+        while not over.wait(_OFTEN):
+            gone = [k for k, lock in others.items() if lock.owner() is None and lock.path.exists()]
+            if gone:
+                if not over.wait(_GRACE):
+                    speak(GONE.format(f"process {gone[0]} let go of its lock") + kept())
+                return
+
+    thread = Thread(target=listen, name="coadjoint-listening", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _held(stack: ExitStack, plan: Plan, program: Program, path: Path, resume: bool) -> Store:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .base import LieAlgebra
 
 _DEGREES = ((0.0, 8.0), (0.05, 12.0), (0.28, 19.0))  # of Taylor's polynomial of exp above a norm, for an error of 1e-17
+_MOST_SUBSTEPS = 64
 _MOST_SQUARINGS = 20  # exp(a) is NaN beyond norm 2^20
 
 
@@ -27,9 +28,17 @@ def flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], mu: Float[Array, " 
 
 
 def taylor(a: Array, norm2: Float[Array, ""], v: Array) -> Array:
-    """exp(a) v by substeps of norm at most one, each a Taylor polynomial of high enough degree; norm2: |a|²."""
+    """exp(a) v by substeps of norm at most one, each a Taylor polynomial of high enough degree; norm2: |a|².
+
+    Where these would be too many, as when an iteration has lost its way, exp(a) is formed by squarings.
+    """
     substeps, degree = _substeps(norm2)
-    return jax.lax.fori_loop(0, substeps.astype(int), lambda _, v: _polynomial(a, v, substeps, degree), v)
+    many = substeps > _MOST_SUBSTEPS
+    count = jnp.where(many, 0.0, substeps).astype(int)
+    out = jax.lax.fori_loop(0, count, lambda _, v: _polynomial(a, v, substeps, degree), v)
+    # A loop, for under vmap a branch would be both its sides.
+    formed = lambda state: (expm(a) @ v, jnp.zeros((), bool))
+    return jax.lax.while_loop(lambda state: state[1], formed, (out, many))[0]
 
 
 def _substeps(norm2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -57,13 +66,17 @@ def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n
     """φ₁(a) v = ∫₀¹ exp(ta) v dt, φ₁(z) = (eᶻ − 1)/z: of N substeps the mean of exp(ja/N) φ₁(a/N) v, j < N."""
     substeps, degree = _substeps(jnp.sum(a * a))
     first = _polynomial(a, v, substeps, degree, order=1.0)
+    many = substeps > _MOST_SUBSTEPS
 
     def add(_, state):
         moved, total = state
         moved = _polynomial(a, moved, substeps, degree)
         return moved, total + moved
 
-    return jax.lax.fori_loop(1, substeps.astype(int), add, (first, first))[1] / substeps
+    count = jnp.where(many, 0.0, substeps).astype(int)
+    out = jax.lax.fori_loop(1, count, add, (first, first))[1] / substeps
+    formed = lambda state: (phi1(a) @ v, jnp.zeros((), bool))
+    return jax.lax.while_loop(lambda state: state[1], formed, (out, many))[0]
 
 
 @mean_flow.defjvp
@@ -114,7 +127,7 @@ def expm(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(a), axis=0)))
     squarings = jnp.ceil(jnp.log2(jnp.maximum(norm, 1.0)))
     a = a * 2.0**-squarings
-    one = jnp.eye(a.shape[0])
+    one = jnp.eye(a.shape[0], dtype=a.dtype)
     e = jax.lax.fori_loop(0, 18, lambda i, e: one + a @ e / (18.0 - i), one)
 
     def square(i, e):

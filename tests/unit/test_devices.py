@@ -297,7 +297,7 @@ def test_spheres_and_noise():
 sphere = cj.models.euler_sphere(n=34, rotation=1.0, noise_modes=((2, 1), (3, -2)))
 run = dict(t1=0.1, dt=0.02, save_every=5, key=1)
 for system, W in (sphere, torus(33, ((1, 1), (2, -1))), torus(257, ((1, 1), (2, -1)))):
-    for method in (cj.TMK(), cj.IsospectralMidpoint(), cj.TMK(tau=cj.Cayley())):
+    for method in (cj.TMK(), cj.LieMidpoint(), cj.IsospectralMidpoint(), cj.TMK(tau=cj.Cayley())):
         here = cj.solve(system, W, integrator=method, **run)
         there = cj.solve(system, W, integrator=method, devices=3, **run)
         assert off(here.mu, there.mu) < 1e-13, (method, off(here.mu, there.mu))

@@ -9,7 +9,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.integrators import past
-from coadjoint.integrators.matrix import Rule, products_step, tanh
+from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
 from coadjoint.numerics import diagonals as dg
 from coadjoint.numerics import pairs
 from coadjoint.running import blas, results
@@ -20,6 +20,7 @@ METHODS = {
     "isospectral": cj.IsospectralMidpoint,
     "Cayley": lambda **options: cj.TMK(tau=cj.Cayley(), **options),
     "exp": cj.TMK,
+    "mean state": cj.LieMidpoint,
 }
 
 
@@ -51,8 +52,9 @@ def system(n, size, noise=True, side="right", params=None):
     [
         ("exp", True),
         ("isospectral", False),
+        ("mean state", True),
         *(pytest.param(m, x, marks=pytest.mark.slow) for m, x in (("Cayley", True), ("Cayley", False), ("exp", False))),
-        pytest.param("isospectral", True, marks=pytest.mark.slow),
+        *(pytest.param(m, x, marks=pytest.mark.slow) for m, x in (("isospectral", True), ("mean state", False))),
     ],
 )
 def test_products_give_what_exponentials_and_inverses_give(method, noise):
@@ -67,7 +69,7 @@ def test_products_give_what_exponentials_and_inverses_give(method, noise):
 
 
 @pytest.mark.parametrize(
-    "method", ["Cayley", *(pytest.param(m, marks=pytest.mark.slow) for m in ("isospectral", "exp"))]
+    "method", ["Cayley", *(pytest.param(m, marks=pytest.mark.slow) for m in ("isospectral", "exp", "mean state"))]
 )
 def test_whatever_the_tolerance_the_spectrum_stays(method):
     n = 9
@@ -106,7 +108,7 @@ def test_the_group_element_is_followed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["isospectral", "exp"])
+@pytest.mark.parametrize("method", ["isospectral", "exp", "mean state"])
 def test_derivatives_through_products(method):
     n = 5
     made, W0 = system(n, 1.0, params=jnp.asarray(1.0)), skew(n, 2.0)
@@ -136,7 +138,7 @@ def test_products_are_taken_for_matrices_that_are_not_small_and_only_there():
     assert cj.TMK().products(made) is not None
     assert cj.TMK().products(system(5, 1.0)) is None
     assert cj.TMK(solver="fixed_point").products(made) is None
-    assert cj.LieMidpoint().products(made) is None  # φ₁ has no such form
+    assert cj.LieMidpoint().products(made) is not None
     with pytest.raises(ValueError, match="is for matrices that are moved by conjugation"):
         cj.solve(*cj.models.rigid_body(), t1=1.0, dt=0.1, key=0, integrator=cj.TMK(solver="products"))
 
@@ -150,6 +152,23 @@ def test_tanh_and_its_reach():
         a, left = jax.jit(tanh)(pairs.pair(S))
         error = np.abs(np.asarray(pairs.unpair(a, n)) - want).max() / np.abs(want).max()
         assert (error < 1e-12) == exact == (float(left) < 1e-12), (size, error, left)
+
+
+@pytest.mark.parametrize(("size", "exact"), [(0.02, True), (0.1, True), (0.5, False), (1.3, False)])
+def test_the_mean_state_and_its_reach(size, exact):
+    """φ₁(2 ad_S) W from the mean of the ends, by eigenvalues λ of −iS: (e^{id} − 1)/id of entries, d = 2(λ_i − λ_j)."""
+    n = 20
+    S, W = skew(n, size), skew(n, 2.0, 1)
+    lam, v = np.linalg.eigh(-1j * np.asarray(S))
+    d = 2 * (lam[:, None] - lam) + 1e-300
+    inside = v.conj().T @ np.asarray(W) @ v
+    turned = v @ (np.exp(1j * d) * inside) @ v.conj().T
+    want = v @ (np.where(abs(d) < 1e-9, 1, np.expm1(1j * d) / (1j * d)) * inside) @ v.conj().T
+    step = _Step(Rule(False, True, 1e-13, 30), W, lambda X: X, None)
+    both = pairs.pair(jnp.asarray(turned - W) / 2)
+    got, left = jax.jit(lambda S, y: step.mean_state(S, y, y))(pairs.pair(S), both)
+    error = np.abs(np.asarray(W) + np.asarray(pairs.unpair(got, n)) - want).max() / np.abs(want).max()
+    assert (error < 3e-13) == exact == (float(left) < 1e-13), (error, left)
 
 
 def test_products_of_pairs():

@@ -10,6 +10,7 @@ METHODS = {
     "isospectral": cj.IsospectralMidpoint(tol=1e-12),
     "Cayley": cj.TMK(tol=1e-12, tau=cj.Cayley()),
     "exp": cj.TMK(tol=1e-12),
+    "mean state": cj.LieMidpoint(tol=1e-12),
 }
 
 

@@ -4,8 +4,13 @@ For W' = [P, W] + …, that is W_{n+1} = e^σ W e^{−σ} or cay(σ) W cay(σ)�
 e^σ = cay(2 tanh(σ/2))). Both maps and both rules are one pair of equations for a and D:
 
     (1 − a)(W + D)(1 + a) = W,
-    S = ½ ζ(W + M),   M = D (midpoint)  or  D − a(W + D)a = ½ (W_{n+1} − W) (trapezoidal),
+    S = ½ ζ(W + M),   M = D (midpoint, Cayley)  or  M̄ = D − a(W + D)a = ½ (W_{n+1} − W) (trapezoidal),
     W_{n+1} = (1 + a)(W + D)(1 − a) = W + 2 [a, W + D] = cay(2a) W cay(2a)ᴴ.
+
+The midpoint rule of exp takes the mean state of the step, m = φ₁(2x) W with x = ad_S. As x m = y = ½ (W_{n+1} − W)
+= [a, W + D], which is known, and W + M̄ = (x coth x) m, it is W + M with
+
+    M = M̄ − ⅓ x y + 1/45 x³y − 2/945 x⁵y + …
 
 The defect of the first equation at some (a, D) is r = t − tᴴ + q − D with t = a(W + D) and q = ta, in double
 precision; t also gives the new state. All else are corrections, which are small and so may be less exact. With
@@ -23,6 +28,7 @@ Reference: the isospectral midpoint is that of Modin and Viviani (2020); the ite
 """  # fmt: skip
 
 from collections.abc import Callable
+from math import pi
 from typing import NamedTuple
 
 import jax
@@ -57,12 +63,15 @@ _RATE = 0.1  # no smaller one is relied on where no evaluation follows: that of 
 # On a CPU, and on a GPU:
 _DIGITS = {False: 1e-7, True: 2e-5}  # relative errors of what products correct …
 _FOLLOWED = {False: 2e-9, True: 1e-10}  # … and δ, over ‖S‖, up to which it is followed without another evaluation
+# x coth x = 1 + Σ c_k x²ᵏ, c_k = −2 ζ(2k) (−1)ᵏ/π²ᵏ.
+_ZETA = (sum(j ** (-2 * k) for j in range(1, 99)) for k in range(3, 14))
+_COTH = (1 / 3, -1 / 45, *(-2 * (-1) ** k * zeta / pi ** (2 * k) for k, zeta in enumerate(_ZETA, 3)))
 
 
 class Rule(NamedTuple):
     """Which of the schemes it is, and how exactly it is solved."""
 
-    mean: bool  # trapezoidal; else midpoint
+    mean: bool  # trapezoidal: the mean of two ends; else midpoint
     exp: bool  # τ = exp; else Cayley
     tol: float  # on σ, relative
     most: int  # evaluations in double precision
@@ -106,6 +115,7 @@ class _Step:
 
     def __init__(self, rule: Rule, W: Complex[Array, "n n"], field: Field, N: Complex[Array, "n n"] | None):
         self.rule, self.n, self.field, self.matrix = rule, W.shape[-1], field, W
+        self.ends, self.path = rule.mean or rule.exp, rule.exp and not rule.mean  # M̄ is wanted; it leads to M
         self.W = pair(W)
         self.w = self.W.astype(F32)
         self.N = None if N is None else pair(N)
@@ -132,11 +142,43 @@ class _Step:
         y = product(delta, X, Level.FINE if fine else Level.LEAST)
         G = y + product(E, y, Level.LOW if fine else Level.LEAST)
         dD = skew(G)
-        return y, dD, dD - skew(product(G, a, Level.LEAST)) if self.rule.mean else dD
+        dM = dD - skew(product(G, a, Level.LEAST)) if self.ends else dD
+        if self.path:  # a third of [δ, y] + [S, dy], to second order in S: there y is [a, X], and dy is [δ, X]
+            z = product(delta, skew(product(a, X, Level.LEAST)), Level.LEAST) + product(a, skew(y), Level.LEAST)
+            dM = dM - skew(z) / 3
+        return y, dD, dM
+
+    def mean_state(self, S: Pair, y: Pair, M: Pair) -> tuple[Pair, Float[Array, ""]]:
+        """M of the path from M̄, and about how far it is off, relative to W: the term left out, digits of the others."""
+        s, tol = S.astype(F32), 0.01 * self.rule.tol * self.size
+        twice = lambda S, z, level: skew(product(S, skew(product(S, z, level)), level))
+        x1 = skew(product(S, y, Level.DOUBLE))
+        ratio = (norm(x1) / jnp.maximum(norm(y), 1e-300)) ** 2  # of x³y to xy, and so on
+        exact = lambda x: twice(S, x, Level.DOUBLE)
+        rough = lambda x: twice(s, x.astype(F32), Level.FINE).astype(F64)
+        x3 = lax.cond(-_COTH[1] * ratio * norm(x1) * _DIGITS[on_gpu()] > tol, exact, rough, x1)
+        c = jnp.asarray(_COTH)
+
+        def going(state: tuple) -> Bool[Array, ""]:
+            k, _, _, size, ratio = state
+            return (jnp.abs(c[k]) * size * ratio > tol) & (k < len(_COTH) - 1)
+
+        def further(state: tuple) -> tuple:
+            k, x, total, size, _ = state
+            x = twice(s, x, Level.FINE)
+            after = norm(x)
+            return k + 1, x, total - c[k].astype(F32) * x, after, after / jnp.maximum(size, 1e-300)
+
+        size, ratio = norm(x3), norm(x3) / jnp.maximum(norm(x1), 1e-300)
+        digits = _DIGITS[on_gpu()] * _COTH[2] * size * ratio
+        first = jnp.asarray(2), x3.astype(F32), jnp.zeros_like(s), size, ratio
+        k, _, rest, size, ratio = lax.while_loop(going, further, first)
+        left = (jnp.abs(c[k]) * size * ratio + digits) / jnp.where(self.size > 0, self.size, 1.0)
+        return M - _COTH[0] * x1 - _COTH[1] * x3 + rest.astype(F64), left
 
     def start(self, guess: Pair | None) -> tuple[_At, Float[Array, ""]]:
         """S, D and E to a few digits; how many digits corrections will have."""
-        exp, mean, w = self.rule.exp, self.rule.mean, self.w
+        exp, w = self.rule.exp, self.w
         if guess is None:  # D is [S, W] to first order
             s = self.rough_half_zeta(None)
             s = s + self.linear(skew(product(s, w, Level.LEAST)))
@@ -146,7 +188,9 @@ class _Step:
         F = product(E, w, Level.FINE)
         FE = symmetric_product(F, dagger(E), Level.LOW)
         D = skew(F) + FE
-        M = D + FE if mean else D
+        M = D + FE if self.ends else D
+        if self.path:
+            M = M - skew(product(s, D, Level.LEAST)) / 3
         delta = self.rough_half_zeta(M) - s
         _, dD, dM = self.follow(delta, s, w + D, E, False)
         moved_E = E + delta
@@ -185,13 +229,17 @@ class _Step:
         g = product(at.E, r, Level.FINE)
         f = symmetric_product(g, dagger(at.E), Level.LOW)
         d = r + skew(g) + f
-        M = at.D - q + (d + f) if self.rule.mean else at.D + d
+        u, reach = d + f - r, at.reach
+        M = at.D - q + (d + f) if self.ends else at.D + d
+        if self.path:
+            M, left = self.mean_state(at.S, skew(t) + u, M)
+            reach = jnp.maximum(reach, left)
         delta = (self.half_zeta(M) - at.S).astype(F32)
         size, k = norm(r), at.k + 1
         within = tol / jnp.maximum(at.rate, _RATE) ** _INNER  # what can be followed to the tolerance
         enough = jnp.clip(within, tol, jnp.maximum(tol, _FOLLOWED[on_gpu()] / self.rule.tol * tol))
         going = ((norm(delta) > enough) | (size > defect) | at.stale) & (k < self.rule.most)
-        at = at._replace(t=t, d=d, u=d + f - r, delta=delta, r=size, k=k, going=going)
+        at = at._replace(t=t, d=d, u=u, reach=reach, delta=delta, r=size, k=k, going=going)
         return lax.cond(going, lambda at: self.next(at, tol), lambda at: at, at)
 
     def followed(self, at: _At, move: Pair, tol: Float[Array, ""], last: bool) -> tuple[Pair, Pair, Pair, Array, Array]:

@@ -41,7 +41,7 @@ class _Midpoint(OrbitMethod):
         check_solver(self.solve, system)
 
     def products(self, system: System) -> Rule | None:
-        """The midpoint rule of matrices, for τ = cay."""
+        """The midpoint rule of matrices."""
         return rule_for(self.solve, system, self.tau, mean=False)
 
     def equation(

@@ -48,7 +48,7 @@ def rule_for(solve: Any, system: System, tau: Tau, mean: bool) -> Rule | None:
     """The rule by which products solve a step, if they do: asked for, or on matrices that are not small."""
     settings = getattr(solve, "careful", solve)
     algebra = system.algebra
-    known = algebra.by_conjugation and (isinstance(tau, Cayley) or (mean and isinstance(tau, Exp)))
+    known = algebra.by_conjugation and isinstance(tau, Cayley | Exp)
     wanted = settings.solver == "products" or (settings.solver == "auto" and algebra.dim > _SMALL)
     return Rule(mean, isinstance(tau, Exp), settings.tol, settings.max_steps) if known and wanted else None
 

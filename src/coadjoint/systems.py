@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .algebras.base import Element, LieAlgebra, State
+from .algebras.compose import any_array
 from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Stirring, UnplacedSalt
 from .noises import salt as salt
 from .numerics import checks
@@ -276,8 +277,7 @@ class System(eqx.Module):
             raise TypeError(f"{name} must return real numbers on a real algebra, not complex ones.")
         if out.dtype != self.algebra.dtype:
             function = self._call_intern(name, lambda *args: jnp.asarray(fn(*args), self.algebra.dtype))
-        any_array = type(self.algebra).state_error is LieAlgebra.state_error
-        if not any_array and not checks.is_traced((self.params, function.consts)):
+        if not any_array(self.algebra) and not checks.is_traced((self.params, function.consts)):
             mu = self.algebra.element(jnp.asarray(np.random.default_rng(0).standard_normal(self.algebra.dim)))
             # With μ, an element as well, beside which a forcing that vanishes to round-off is none.
             wrong = self.algebra.state_error(np.asarray(mu + _apply(function, mu, *self._args)))

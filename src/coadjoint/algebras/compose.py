@@ -34,9 +34,14 @@ def join(places: Sequence[tuple[str, LieAlgebra | int]], parts: Sequence[Any]) -
     return flatten(out)
 
 
+def any_array(algebra: LieAlgebra) -> bool:
+    """Whether every array of the right shape is a state."""
+    return type(algebra).state_error is LieAlgebra.state_error
+
+
 def state_error(algebra: LieAlgebra, c: np.ndarray) -> str | None:
     """What is wrong with the state of an algebra that has the coordinates c, if anything."""
-    if type(algebra).state_error is LieAlgebra.state_error:
+    if any_array(algebra):
         return None
     return algebra.state_error(np.asarray(algebra.element(jnp.asarray(c))))
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from ..numerics import checks
 from ..numerics.branches import guessed
 from .base import Element, LieAlgebra
-from .compose import Vector, check_algebra, flatten, join, state_error
+from .compose import Vector, any_array, check_algebra, flatten, join, state_error
 
 # XLA would fuse the work of a large lattice with what it is made of, and compute that anew for every use of it (three
 # times as long on a CPU); a loop over parts that fit in a cache is a border for it.
@@ -66,12 +66,15 @@ class Product(LieAlgebra):
 
     def state_error(self, mu: np.ndarray) -> str | None:
         """What is wrong with the part of a factor."""
-        end = 0
-        for number, factor in enumerate(self.factors, 1):
-            end += factor.dim
-            wrong = state_error(factor, mu[end - factor.dim : end])
-            if wrong is not None:
-                return f"in factor {number} ({type(factor).__name__}) {wrong}"
+        number, end = 0, 0
+        for kind, count in zip(self.kinds, self.counts, strict=True):
+            first, number, start, end = number, number + count, end, end + count * kind.dim
+            if any_array(kind):  # of a million spins too
+                continue
+            for i, part in enumerate(mu[start:end].reshape(count, kind.dim), first + 1):
+                wrong = state_error(kind, part)
+                if wrong is not None:
+                    return f"in factor {i} ({type(kind).__name__}) {wrong}"
         return None
 
     def bracket(self, xi: Vector, eta: Vector) -> Vector:

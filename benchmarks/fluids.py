@@ -98,7 +98,11 @@ def methods():
     """By name."""
     import coadjoint as cj
 
-    found = {"isospectral": cj.IsospectralMidpoint(tol=TOL), "TMK, exp": cj.TMK(tol=TOL)}
+    found = {
+        "isospectral": cj.IsospectralMidpoint(tol=TOL),
+        "TMK, exp": cj.TMK(tol=TOL),
+        "Lie midpoint, exp": cj.LieMidpoint(tol=TOL),
+    }
     try:
         found["TMK, Cayley"] = cj.TMK(tol=TOL, tau=cj.Cayley())
     except TypeError:  # a version before there was one

@@ -1,12 +1,13 @@
 """Exponentials that follow from the bracket alone: exp(ad*_σ) μ, in double-double too, and functions of a matrix."""
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..numerics import doubledouble as dd
 from ..numerics.branches import likely
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .base import LieAlgebra
 
 _DEGREES = ((0.0, 8.0), (0.05, 12.0), (0.28, 19.0))  # of Taylor's polynomial of exp above a norm, for an error of 1e-17
-_MOST_SUBSTEPS = 64
+_MOST_SUBSTEPS = 64  # beyond, exp(a) is formed
 _MOST_SQUARINGS = 20  # exp(a) is NaN beyond norm 2^20
 
 
@@ -33,12 +34,8 @@ def taylor(a: Array, norm2: Float[Array, ""], v: Array) -> Array:
     Where these would be too many, as when an iteration has lost its way, exp(a) is formed by squarings.
     """
     substeps, degree = _substeps(norm2)
-    many = substeps > _MOST_SUBSTEPS
-    count = jnp.where(many, 0.0, substeps).astype(int)
-    out = jax.lax.fori_loop(0, count, lambda _, v: _polynomial(a, v, substeps, degree), v)
-    # A loop, for under vmap a branch would be both its sides.
-    formed = lambda state: (expm(a) @ v, jnp.zeros((), bool))
-    return jax.lax.while_loop(lambda state: state[1], formed, (out, many))[0]
+    out = jax.lax.fori_loop(0, _count(substeps), lambda _, v: _polynomial(a, v, substeps, degree), v)
+    return _unless_many(substeps, out, lambda: expm(a) @ v)
 
 
 def _substeps(norm2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -49,6 +46,17 @@ def _substeps(norm2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, "
     least, *more = _DEGREES
     degree = functools.reduce(lambda d, step: jnp.where(size2 > step[0] ** 2, step[1], d), more, jnp.asarray(least[1]))
     return substeps, degree
+
+
+def _count(substeps: Float[Array, ""]) -> Int[Array, ""]:
+    """How many of them are taken."""
+    return jnp.where(substeps > _MOST_SUBSTEPS, 0.0, substeps).astype(int)
+
+
+def _unless_many(substeps: Float[Array, ""], out: Array, formed: Callable[[], Array]) -> Array:
+    """What substeps gave, unless they were too many. A loop, for under vmap a branch would be both its sides."""
+    again = lambda state: (formed(), jnp.zeros((), bool))
+    return jax.lax.while_loop(lambda state: state[1], again, (out, substeps > _MOST_SUBSTEPS))[0]
 
 
 def _polynomial(a: Array, v: Array, substeps: Array, degree: Array, order: float = 0.0) -> Array:
@@ -66,17 +74,14 @@ def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n
     """φ₁(a) v = ∫₀¹ exp(ta) v dt, φ₁(z) = (eᶻ − 1)/z: of N substeps the mean of exp(ja/N) φ₁(a/N) v, j < N."""
     substeps, degree = _substeps(jnp.sum(a * a))
     first = _polynomial(a, v, substeps, degree, order=1.0)
-    many = substeps > _MOST_SUBSTEPS
 
     def add(_, state):
         moved, total = state
         moved = _polynomial(a, moved, substeps, degree)
         return moved, total + moved
 
-    count = jnp.where(many, 0.0, substeps).astype(int)
-    out = jax.lax.fori_loop(1, count, add, (first, first))[1] / substeps
-    formed = lambda state: (phi1(a) @ v, jnp.zeros((), bool))
-    return jax.lax.while_loop(lambda state: state[1], formed, (out, many))[0]
+    out = jax.lax.fori_loop(1, _count(substeps), add, (first, first))[1] / substeps
+    return _unless_many(substeps, out, lambda: phi1(a) @ v)
 
 
 @mean_flow.defjvp

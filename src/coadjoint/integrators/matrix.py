@@ -7,10 +7,10 @@ e^σ = cay(2 tanh(σ/2))). Both maps and both rules are one pair of equations fo
     S = ½ ζ(W + M),   M = D (midpoint, Cayley)  or  M̄ = D − a(W + D)a = ½ (W_{n+1} − W) (trapezoidal),
     W_{n+1} = (1 + a)(W + D)(1 − a) = W + 2 [a, W + D] = cay(2a) W cay(2a)ᴴ.
 
-The midpoint rule of exp takes the mean state of the step, m = φ₁(2x) W with x = ad_S. As x m = y = ½ (W_{n+1} − W)
-= [a, W + D], which is known, and W + M̄ = (x coth x) m, it is W + M with
+The midpoint rule of exp takes the mean state of the step, m = φ₁(2x) W with x = ad_S. As x m = ½ (W_{n+1} − W) = M̄
+and (x coth x) m = ½ (W_{n+1} + W) = W + M̄, it is W + M with
 
-    M = M̄ − ⅓ x y + 1/45 x³y − 2/945 x⁵y + …
+    M = M̄ − ⅓ x M̄ + 1/45 x³M̄ − 2/945 x⁵M̄ + …
 
 The defect of the first equation at some (a, D) is r = t − tᴴ + q − D with t = a(W + D) and q = ta, in double
 precision; t also gives the new state. All else are corrections, which are small and so may be less exact. With
@@ -137,23 +137,22 @@ class _Step:
         along = unpair(dX, self.n)
         return pair(roughly(lambda x: jax.jvp(self.field, (self.matrix,), (x,))[1], along)).astype(F32)
 
-    def follow(self, delta: Pair, a: Pair, X: Pair, E: Pair, fine: bool) -> tuple[Pair, Pair, Pair]:
-        """δX, and what D and M move by when S moves by δ; X is W + D."""
+    def follow(self, delta: Pair, a: Pair, X: Pair, ends: Pair, E: Pair, fine: bool) -> tuple[Pair, Pair, Pair]:
+        """δX, and what D and M move by when S moves by δ; X is W + D, `ends` is M̄."""
         y = product(delta, X, Level.FINE if fine else Level.LEAST)
         G = y + product(E, y, Level.LOW if fine else Level.LEAST)
         dD = skew(G)
         dM = dD - skew(product(G, a, Level.LEAST)) if self.ends else dD
-        if self.path:  # a third of [δ, y] + [S, dy], to second order in S: there y is [a, X], and dy is [δ, X]
-            z = product(delta, skew(product(a, X, Level.LEAST)), Level.LEAST) + product(a, skew(y), Level.LEAST)
-            dM = dM - skew(z) / 3
+        if self.path:  # less a third of [δ, M̄] + [S, dM̄], to second order in S
+            dM = dM - skew(product(delta, ends, Level.LEAST) + product(a, skew(y), Level.LEAST)) / 3
         return y, dD, dM
 
-    def mean_state(self, S: Pair, y: Pair, M: Pair) -> tuple[Pair, Float[Array, ""]]:
+    def mean_state(self, S: Pair, M: Pair) -> tuple[Pair, Float[Array, ""]]:
         """M of the path from M̄, and about how far it is off, relative to W: the term left out, digits of the others."""
         s, tol = S.astype(F32), 0.01 * self.rule.tol * self.size
         twice = lambda S, z, level: skew(product(S, skew(product(S, z, level)), level))
-        x1 = skew(product(S, y, Level.DOUBLE))
-        ratio = (norm(x1) / jnp.maximum(norm(y), 1e-300)) ** 2  # of x³y to xy, and so on
+        x1 = skew(product(S, M, Level.DOUBLE))
+        ratio = (norm(x1) / jnp.maximum(norm(M), 1e-300)) ** 2  # of x³M̄ to xM̄, and so on
         exact = lambda x: twice(S, x, Level.DOUBLE)
         rough = lambda x: twice(s, x.astype(F32), Level.FINE).astype(F64)
         x3 = lax.cond(-_COTH[1] * ratio * norm(x1) * _DIGITS[on_gpu()] > tol, exact, rough, x1)
@@ -188,11 +187,11 @@ class _Step:
         F = product(E, w, Level.FINE)
         FE = symmetric_product(F, dagger(E), Level.LOW)
         D = skew(F) + FE
-        M = D + FE if self.ends else D
+        M = ends = D + FE if self.ends else D
         if self.path:
-            M = M - skew(product(s, D, Level.LEAST)) / 3
+            M = M - skew(product(s, ends, Level.LEAST)) / 3
         delta = self.rough_half_zeta(M) - s
-        _, dD, dM = self.follow(delta, s, w + D, E, False)
+        _, dD, dM = self.follow(delta, s, w + D, ends, E, False)
         moved_E = E + delta
         if guess is None:  # δ is not so small that what is of second order in s and δ could be left out
             z = product(s, delta, Level.LEAST)
@@ -229,17 +228,17 @@ class _Step:
         g = product(at.E, r, Level.FINE)
         f = symmetric_product(g, dagger(at.E), Level.LOW)
         d = r + skew(g) + f
-        u, reach = d + f - r, at.reach
+        reach = at.reach
         M = at.D - q + (d + f) if self.ends else at.D + d
         if self.path:
-            M, left = self.mean_state(at.S, skew(t) + u, M)
+            M, left = self.mean_state(at.S, M)
             reach = jnp.maximum(reach, left)
         delta = (self.half_zeta(M) - at.S).astype(F32)
         size, k = norm(r), at.k + 1
         within = tol / jnp.maximum(at.rate, _RATE) ** _INNER  # what can be followed to the tolerance
         enough = jnp.clip(within, tol, jnp.maximum(tol, _FOLLOWED[on_gpu()] / self.rule.tol * tol))
         going = ((norm(delta) > enough) | (size > defect) | at.stale) & (k < self.rule.most)
-        at = at._replace(t=t, d=d, u=u, reach=reach, delta=delta, r=size, k=k, going=going)
+        at = at._replace(t=t, d=d, u=d + f - r, reach=reach, delta=delta, r=size, k=k, going=going)
         return lax.cond(going, lambda at: self.next(at, tol), lambda at: at, at)
 
     def followed(self, at: _At, move: Pair, tol: Float[Array, ""], last: bool) -> tuple[Pair, Pair, Pair, Array, Array]:
@@ -247,13 +246,13 @@ class _Step:
 
         Also what a then moved by times W + D, what D moves by, what is left to move, and the rate at which that fell.
         """
-        b, X = at.S if at.a is None else at.a, (self.W + at.D).astype(F32)
+        b, X, ends = at.S if at.a is None else at.a, (self.W + at.D).astype(F32), skew(at.t).astype(F32)
         size = norm(move)
         enough = jnp.maximum(_LEFT * tol, _DIGITS[on_gpu()] * at.rate * size)
 
         def further(state: tuple) -> tuple:
             more, total, y, dD, size, _, k = state
-            dy, moved, dM = self.follow(more, b, X, at.E, True)
+            dy, moved, dM = self.follow(more, b, X, ends, at.E, True)
             more = self.linear(dM)
             after = norm(more)
             return more, total + more, y + dy, dD + moved, after, after / jnp.maximum(size, 1e-300), k + 1
@@ -264,7 +263,7 @@ class _Step:
         none = jnp.zeros_like(move)
         first = move, none, none, none, size, at.rate, jnp.zeros((), int)
         more, total, y, dD, size, rate, _ = lax.while_loop(going, further, first)
-        dy, moved, _ = self.follow(more, b, X, at.E, last)
+        dy, moved, _ = self.follow(more, b, X, ends, at.E, last)
         return total, y + dy, dD + moved, left(size, rate), rate
 
     def next(self, at: _At, tol: Float[Array, ""]) -> _At:

@@ -47,8 +47,6 @@ def agreed(plan: Plan) -> Callable[[float], float]:
 
 # How the words of an error begin when a collective or the service of jax.distributed has failed.
 _UNHEARD = re.compile("(UNKNOWN|INTERNAL|UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION): ")
-
-
 GONE = "another process of this run is gone, or cannot be reached ({})."
 
 

@@ -99,8 +99,9 @@ class Memory:
         plan = self.plan
         if plan.reduce is None:
             first = tile * plan.tile
-            self.last = MemorySink(jax.tree.map(lambda a: a[first : first + plan.tile], self.values), 1)
-            return self.last
+            room = jax.tree.map(lambda a: a[first : first + plan.tile], self.values)
+            self.last = sink = MemorySink(room, 1)  # not `return self.last`: another thread may have set it meanwhile
+            return sink
         return MemorySink(_empty(plan.accumulator, plan.n_saved), 0)
 
     def result(self, outcome: Outcome) -> Solution | Ensemble:
@@ -165,8 +166,9 @@ class RemoteOutput:
             room, axis = _empty(plan.record, plan.count(range(tile, tile + 1)), plan.n_saved), 1
         else:
             room, axis = _empty(plan.accumulator, plan.n_saved), 0
-        self.sinks.append(RemoteSink(room, axis, self.stop))
-        return self.sinks[-1]
+        sink = RemoteSink(room, axis, self.stop)
+        self.sinks.append(sink)
+        return sink
 
 
 def _empty(shapes: PyTree, *lead: int) -> PyTree:

@@ -51,8 +51,9 @@ class _Elsewhere(StoreOutput):
 
     def sink(self, tile: int) -> StoreSink:
         """The place of a tile."""
-        self.sinks.append(super().sink(tile))
-        return self.sinks[-1]
+        sink = super().sink(tile)
+        self.sinks.append(sink)
+        return sink
 
     def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
         """They are in the checkpoint."""

@@ -51,8 +51,8 @@ class StoreOutput:
 
     def sink(self, tile: int) -> "StoreSink":
         """The place of a tile."""
-        self.last = StoreSink(self, tile)
-        return self.last
+        self.last = sink = StoreSink(self, tile)  # not `return self.last`: another thread may have set it meanwhile
+        return sink
 
     def result(self, outcome: Outcome) -> Stored:
         """What reads the run when asked; what a reducer made of the members is written first."""

@@ -110,8 +110,8 @@ class _Together(StoreOutput):
 
     def sink(self, tile: int) -> "_Part":
         """The part of this process."""
-        self.last = _Part(self, tile)
-        return self.last
+        self.last = sink = _Part(self, tile)
+        return sink
 
     def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
         """The first writes them."""

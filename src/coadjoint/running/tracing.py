@@ -18,7 +18,7 @@ from ..integrators.base import Integrator
 from ..numerics.rootfind import ROOT
 from ..systems import System
 from .plan import Plan
-from .points import Clock, Point, Record, one_step, record, start
+from .points import Clock, Point, Record, Totals, one_step, record, start
 from .results import Ensemble, Outcome, Solution, Stats, built, together
 from .statistics import result, update
 
@@ -41,15 +41,20 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
         )  # fmt: skip
     else:
         point, values = _scan_members(plan, integrator)
-    totals = together(point.totals)
-    if plan.throw:
-        values = eqx.error_if(values, totals.unsolved > 0, _UNSOLVED)
-    stats = Stats.of(totals, plan.steps, plan.members or 1, "xla", _REASON)
+    stats, values = _checked(point.totals, values, plan.steps, plan.members or 1, plan.throw)
     reduced = None
     if plan.reduce is not None:
         reduced = result(plan.reduce, update(plan.reduce, values.values, jnp.ones(plan.members or 1)))
         values = Record(None, None)
     return built(plan, Outcome(stats, plan.members or 1, reduced), values, plan.times())
+
+
+@eqx.filter_jit
+def _checked(totals: Totals, values: Record, steps: int, members: int, throw: bool) -> tuple[Stats, Record]:
+    """How the steps were solved, and the values if all of them were: one program, not twenty."""
+    totals = together(totals)
+    values = eqx.error_if(values, totals.unsolved > 0, _UNSOLVED) if throw else values
+    return Stats.of(totals, steps, members, "xla", _REASON), values
 
 
 def _scan_members(plan: Plan, integrator: Integrator) -> tuple[Point, Record]:

@@ -240,6 +240,17 @@ def test_the_careful_program_is_not_made_for_easy_steps(monkeypatch):
     assert cj.solve(system, mu0, t1=0.1, dt=0.01, key=0, backend="xla").stats.unsolved == 0
 
 
+def test_steps_after_a_careful_one_are_taken_by_the_program_before_it(compilations):
+    """One program more for hard steps, not two: what comes back must not look otherwise than what was given."""
+    system, mu0 = cj.models.rigid_body(alpha=None)
+    run = {"backend": "xla", "save": lambda m: m[0]}  # a new function: nothing of it is compiled yet
+    cj.solve(system, mu0, t1=0.2, dt=0.1, **run)
+    jnp.asarray(np.ones(1, bool))  # a program, too, of its own
+    with compilations() as count:
+        hard = cj.solve(system, mu0, t1=20.0, dt=5.0, **run)
+    assert hard.stats.most_iterations > 60 and count.n == 1
+
+
 def test_unknown_names_are_not_exported():
     for name in cj.__all__:
         assert getattr(cj, name) is not None

@@ -20,7 +20,7 @@ LaneArray = Objects
 
 def known(x: Any) -> bool:
     """Whether a lane is a number already."""
-    return not isinstance(x, (jax.Array, Value))
+    return isinstance(x, np.generic) or not isinstance(x, (Value, jax.Array))  # the slow question last
 
 
 def varies(x: Any) -> bool:

@@ -197,19 +197,20 @@ class XlaStepper:
         plan, where = self.plan, self.where
         window = plan.window(self.n // BLOCK)
         first = self.n // plan.save_every
-        slots = Slots(self.slots, jnp.asarray(first))
+        begin = jnp.asarray(first)  # given anew to each call: what comes back is bound to a device, another program
         about = self.core, window, plan.clock, self.member, self.params
         low = self.n
         while low < n1:
             bounds = jnp.asarray(low), jnp.asarray(n1)
-            self.at, self.next, slots = self.call(where.call, _advance, *about, *bounds, self.at, self.next, slots)
+            held = self.at, self.next, Slots(self.slots, begin)
+            self.at, self.next, slots = self.call(where.call, _advance, *about, *bounds, *held)
             waiting = np.asarray(self.next) < n1
             if waiting.any():
-                self.at, self.next, slots = alone(
-                    where.call, _careful, *about, jnp.asarray(waiting), self.at, self.next, slots
-                )
-            low = int(np.min(self.next))
-        self.n, self.slots = n1, slots.values
+                held = self.at, self.next, Slots(slots.values, begin)
+                self.at, self.next, slots = alone(where.call, _careful, *about, jnp.asarray(waiting), *held)
+            self.slots = slots.values
+            low = int(np.asarray(self.next).min())
+        self.n = n1
         saved = n1 // plan.save_every - first
         rows = jax.tree.map(lambda x: where.rows(x, saved)[: self.tile.count], self.slots)
         return reduced_by_xla(plan, rows, plan.slots + 1)

@@ -23,10 +23,10 @@ from coadjoint.store import sink
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 4
 sink._SECONDS, sink._SHARE, progress._SELDOM = 0.0, 0, 0.0
 system, W0 = cj.models.sine_euler(n=33)
-options = dict(t1=0.4, dt=0.01, key=0, integrator=cj.IsospectralMidpoint(solver="fixed_point"))
+options = dict(t1=0.2, dt=0.01, key=0, integrator=cj.IsospectralMidpoint(solver="fixed_point"))
 cj.ensemble(system, W0, members=20, out=sys.argv[1], progress=True, **options)
 plan.LARGEST_TILE = 32  # two tiles in two threads
-cj.ensemble(system, W0, members=64, save_every=40, **options)
+cj.ensemble(system, W0, members=64, save_every=20, **options)
 print("done")
 """
 
@@ -50,7 +50,7 @@ def test_a_stored_ensemble_of_matrices_ends(cores, tmp_path_factory):
     done = subprocess.run(command, env=environment, timeout=240, capture_output=True, text=True)
     ended = (done.returncode, done.stdout, done.stderr[-4000:])  # what went wrong, not every line of the bar
     assert ended[:2] == (0, "done\n"), ended
-    assert cj.open(store)["casimirs"].shape == (20, 41, 4)
+    assert cj.open(store)["casimirs"].shape == (20, 21, 4)
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,8 @@ def test_mean_of_level_three(depth):
     one = np.eye(2)
     exact = np.einsum("ij,kl->ijkl", one, one) - 2 * np.einsum("ik,jl->ijkl", one, one)
     exact = H**2 / 12 * (exact + np.einsum("jk,il->ijkl", one, one))
-    s = draw(cj.Brownian(1, depth=depth), H, Needs(third=True), 2000, 2)
+    blocks = 2000 >> depth // 2  # 2^depth parts a step: as many numbers again, and what is shown is the same
+    s = draw(cj.Brownian(1, depth=depth), H, Needs(third=True), blocks, 2)
     for index in np.ndindex(2, 2, 2):
         third = s.third[:, *index]
         near(third, 0.0)

@@ -286,8 +286,14 @@ def test_diagnostics_are_compiled_once_and_leave_threads_of_blas_alone(monkeypat
     libraries, inside, real = blas._libraries("scipy" in sys.modules), [], results.mapped
     watched = lambda *args: inside.extend(library.get() for library in libraries) or real(*args)
     monkeypatch.setattr(results, "mapped", watched)
+    before = [library.get() for library in libraries]
+    for library in libraries:
+        library.set(2)  # as a user's has on two cores; that of the tests has one
     with compilations() as count:
         diagnostics(run())
+    assert all(library.get() == 2 for library in libraries)
+    for library, threads in zip(libraries, before, strict=True):
+        library.set(threads)
     assert count.n == 0 and set(inside) <= {1} and bool(inside) == bool(libraries)
 
 

@@ -11,6 +11,9 @@ READY  := .venv/.installed
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# A hundred processes are started by the tests: none should compile Python's sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 
 test: $(READY) ## run the tests

@@ -8,9 +8,12 @@ import threading
 from functools import partial
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported: idle threads of BLAS keep cores busy
+
 import jax
 import pytest
 from hypothesis import settings
+from jax._src import compilation_cache
 from jax._src.interpreters import mlir
 
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -34,11 +37,13 @@ def pytest_configure(config):
     """Compile quickly, collect garbage seldom, keep what was compiled."""
     if jax.__version__.startswith("0.10."):
         share_contexts()
+        compilation_cache.compress_executable = compilation_cache.decompress_executable = bytes  # zlib takes too long
         if "not slow" in config.option.markexpr:
             os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
             leave_out_passes()
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # no program need tell the lines that it was traced from
     gc.freeze()
-    gc.set_threshold(100_000, 50, 50)  # tracing makes objects by the million, few of them in cycles
+    gc.set_threshold(400_000, 50, 100)  # tracing makes objects by the million, few of them in cycles
     keep_programs(config)
 
 
@@ -96,7 +101,7 @@ def keep_programs(config):
     processor = Path("/proc/cpuinfo")
     about = processor.read_text().split("\n\n")[0] if processor.exists() else ""
     lines = [line for line in about.splitlines() if line.startswith(("model name", "flags", "Features"))]
-    folder = config.cache.mkdir(f"xla-{jax.__version__}-{hashlib.sha256(repr(lines).encode()).hexdigest()[:12]}")
+    folder = config.cache.mkdir(f"programs-{jax.__version__}-{hashlib.sha256(repr(lines).encode()).hexdigest()[:12]}")
     if "PYTEST_XDIST_WORKER" not in os.environ and sum(p.stat().st_size for p in folder.iterdir()) > LARGEST_CACHE:
         shutil.rmtree(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))

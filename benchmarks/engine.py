@@ -54,12 +54,7 @@ def measured() -> dict[str, float]:
     top, mu0 = cj.models.heavy_top()
     call = least(lambda: cj.solve(top, mu0, t1=0.01, dt=0.01, key=1), 500)
     out["a warm call of one step [ms]"] = round(1e3 * call, 2)
-    one = least(lambda: cj.solve(top, mu0, t1=1e3, dt=0.01, key=1, save_every=1000), 5)
-    out["one trajectory [ns a step]"] = round(1e9 * one / 1e5, 1)
-    many = least(lambda: cj.ensemble(top, mu0, members=1024, t1=10.0, dt=0.01, key=1, save_every=100), 5)
-    out["one tile of 1024 [ns a member-step]"] = round(1e9 * many / 1.024e6, 1)
-
-    out |= beside_c(top, mu0)
+    out |= beside_c()
 
     out |= hundred_tiles()
     free = cj.System(cj.SO3(), lambda mu: 0.0 * mu[0], [cj.salt(np.eye(3))])
@@ -93,13 +88,18 @@ def hundred_tiles() -> dict[str, float]:
     return out
 
 
-def beside_c(top, mu0) -> dict[str, float]:
+def beside_c() -> dict[str, float]:
     """The least times of hand-written C and of the library in turns, and their ratios: of steps, so runs are long."""
     import numpy as np
     from contenders import C
 
     import coadjoint as cj
 
+    top, mu0 = cj.models.heavy_top()
+    one = least(lambda: cj.solve(top, mu0, t1=1e3, dt=0.01, key=1, save_every=1000), 9, time.process_time)
+    many = least(
+        lambda: cj.ensemble(top, mu0, members=1024, t1=10.0, dt=0.01, key=1, save_every=100), 9, time.process_time
+    )
     c, start, steps, members, each = C(), np.asarray(mu0), 10**6, 1024, 4000
     path = np.random.default_rng(0).standard_normal(steps) * 0.1
     work = {
@@ -113,6 +113,8 @@ def beside_c(top, mu0) -> dict[str, float]:
     turns = [{name: least(run, 1, time.process_time) for name, run in work.items()} for _ in range(8)]
     times = {name: min(turn[name] for turn in turns) for name in work}
     return {
+        "one trajectory [ns a step]": round(1e9 * one / 1e5, 1),
+        "one tile of 1024 [ns a member-step]": round(1e9 * many / 1.024e6, 1),
         "C, one trajectory [ns a step]": round(1e9 * times["C, one"] / steps, 1),
         "C, ensemble [ns a member-step]": round(1e9 * times["C, many"] / (each * members), 1),
         "one trajectory / C": round(times["library, one"] / times["C, one"], 2),
@@ -209,9 +211,7 @@ def main() -> None:
     into = given.into
     import jax
 
-    import coadjoint as cj
-
-    some = {"native": natively, "c": lambda: beside_c(*cj.models.heavy_top())}
+    some = {"native": natively, "c": beside_c}
     results = some[given.only]() if given.only else measured() | natively()
     kept = json.loads(into.read_text()) if into.exists() else {}
     about = f"Python {platform.python_version()}, JAX {jax.__version__}"

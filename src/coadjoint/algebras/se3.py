@@ -136,7 +136,7 @@ class SE3(LieAlgebra):
         multiples = cap(multiples, size2, pi @ pi + values[1])
         moved = gamma + jax.lax.stop_gradient(change)[3:]
         low = low + jnp.concatenate([multiples[0] * moved, multiples[1] * moved])  # what is added is round-off
-        high, low = dd.fast_two_sum(mu, change + low)  # exact, or to the last digit of the change
+        high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low))  # exact, or to the change's last digit
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SE(3), as 4×4 matrices ((R, p), (0, 1)).

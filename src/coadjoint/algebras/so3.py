@@ -113,7 +113,7 @@ class SO3(LieAlgebra):
         stretch = rescaling(jax.lax.stop_gradient(mu), low, values[0])
         stretch = cap(stretch, stretch * stretch, jnp.ones(()))  # in units of μ
         low = low + stretch * jax.lax.stop_gradient(mu + change)  # what is added is round-off
-        high, low = dd.fast_two_sum(mu, change + low)  # exact, or to the last digit of the change
+        high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low))  # exact, or to the change's last digit
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SO(3), as rotation matrices.

@@ -160,11 +160,11 @@ class Evaluator:
 
     def fold(self, name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
         """One operation: folded if it can be, done beforehand if it is the same everywhere, else written."""
-        if all(known(x) for x in xs):
+        if all(map(known, xs)):
             return _at_once(name, params, dtype, xs, bind)
         if (simple := self._simplified(name, dtype, xs)) is not None:
             return simple
-        if not any(varies(v) for v in xs):
+        if not any(map(varies, xs)):
             return self.once((name, dtype, *params.items()), xs, lambda: bind(*xs))
         if dtype == np.float64 and (collected := self._collected(name, xs)) is not None:
             return collected
@@ -301,7 +301,7 @@ def _loops_last(eqns: Sequence[Any]) -> list[Any]:
 
 
 def _is(x: Any, value: int) -> bool:
-    return x is not None and known(x) and x.dtype != bool and x == value
+    return x is not None and known(x) and x.dtype.kind != "b" and x == value
 
 
 def _extreme(factor: Any) -> Any:

@@ -108,7 +108,6 @@ class _Packer:
     def __init__(self, lines: list[Line], groups: Sequence[Group], first: str):
         self.lines, self.first = lines, first
         self.by_name = {x.name: x for x in lines if x.name}
-        self.types = {x.name: _result(x.text) for x in lines if x.name}
         self.places: dict[str, Place] = {}
         self.packs: dict[str, dict[int, str]] = {}  # the numbers of each pack
         self.members: dict[str, list[list[list[str]]]] = {}  # of what belongs to a group: its elements, pack by pack
@@ -176,7 +175,7 @@ class _Packer:
                 sources = [self.places[v] for v, _ in _PHI.findall(x.text) if v in self.places]
                 if sources:
                     for turn in itertools.count():
-                        pack = found.setdefault((x.block, self.types[x.name], sources[-1].pack, turn), {})
+                        pack = found.setdefault((x.block, _result(x.text), sources[-1].pack, turn), {})
                         if sources[-1].at not in pack:
                             pack[sources[-1].at] = x.name
                             break
@@ -233,7 +232,7 @@ class _Packer:
 
     def _phi(self, line: Line, done: set[str]) -> None:
         """What comes from other blocks is put together at their ends."""
-        kind, out = self.types[line.name], self.out[line.block]
+        kind, out = _result(line.text), self.out[line.block]
         place = self.places.get(line.name)
         if place is None:
             ways = [f"[{self._taken(v, self.ends[b])}, %{b}]" for v, b in _PHI.findall(line.text)]
@@ -254,8 +253,8 @@ class _Packer:
         place = self.places.get(token)
         if place is None:
             return token
-        name = f"{token}.single{next(self.count)}"
-        out.append(f"  {name} = extractelement <{SIZE} x {self.types[token]}> {place.pack}, i64 {place.at}")
+        name, kind = f"{token}.single{next(self.count)}", _result(self.by_name[token].text)
+        out.append(f"  {name} = extractelement <{SIZE} x {kind}> {place.pack}, i64 {place.at}")
         return name
 
     def _gathered(self, column: Sequence[str], kind: str, out: list[str], known: dict[tuple, str]) -> str:

@@ -26,6 +26,8 @@ _EXP = Exp()
 class Cost:
     """What a step costs: group actions and gradients of h, and how many more for each iteration, part of h or noise.
 
+    `start`: gradients of a start near the root, which an iteration has up to dimension 6; it is half as long then.
+
     An action is a flow, or the dual of the differential of τ, which is as dear. A gradient is ∂h, or a derivative of
     it in one direction, for one noise or for all of them at once.
     """
@@ -35,6 +37,7 @@ class Cost:
     each: str = ""  # "", "iteration", "part" or "noise"
     flows_each: int = 0
     gradients_each: int = 0
+    start: int = 0
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class DiscreteGradient(OrbitMethod):
             strong=0.5,
             weak=1.0,
             casimirs=True,
-            cost=Cost(0, 3, "iteration", 1, 3 if gonzalez else self.nodes),
+            cost=Cost(0, 0, "iteration", 1, 3 if gonzalez else self.nodes, start=3),
             energy="any" if gonzalez else "polynomial",
             symmetric=True,
         )

@@ -26,7 +26,7 @@ class _Midpoint(OrbitMethod):
         strong=0.5,
         weak=1.0,
         casimirs=True,
-        cost=Cost(1, 3, "iteration", 1, 1),
+        cost=Cost(1, 0, "iteration", 1, 1, start=3),
         symplectic=True,
         symmetric=True,
     )

@@ -17,7 +17,7 @@ from .implicit import ImplicitSolve, Reached, explicit_coordinates, truncated
 from .products import Rule, check_solver, rule_for
 from .tau import Exp, Tau, checked
 
-_SMALL = 6  # dimension up to which a nearer start, and a more exact Jacobian, take less than the evaluation they save
+NEAR = 6  # dimension up to which a nearer start, and a more exact Jacobian, take less than the evaluation they save
 
 
 class TMK(OrbitMethod):
@@ -46,7 +46,7 @@ class TMK(OrbitMethod):
         strong=0.5,
         weak=1.0,
         casimirs=True,
-        cost=Cost(0, 3, "iteration", 1, 1),
+        cost=Cost(0, 0, "iteration", 1, 1, start=3),
         energy="quadratic",
         symmetric=True,
     )
@@ -152,7 +152,7 @@ def begun(
         return jax.vmap(column, out_axes=1)(jnp.eye(algebra.dim))
 
     first = zeta(mu)
-    if algebra.dim > _SMALL:
+    if algebra.dim > NEAR:
         x = algebra.coordinates(first)
         return Start(x, jacobian(mu, lambda x: ad(x, mu)), -x)
     change = ad(first, mu)

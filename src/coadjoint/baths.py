@@ -27,7 +27,6 @@ from .algebras.base import Element, LieAlgebra, State
 from .noises import Noise
 from .numerics import checks
 from .numerics.functions import Constant
-from .sweeps import by_parts
 from .systems import System
 
 _LARGEST = 200  # dimension up to which it is asked whether exp(−h/T) can be normalised
@@ -96,7 +95,7 @@ class _BathNoise(Noise):
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """σ Σ_i e_i dWⁱ."""
-        sigma = _strength(params)
+        sigma = jnp.sqrt(2.0 * params["friction"] * params["temperature"])
         if self.fields is None:
             return self.algebra.value.element(sigma * dS)
         return jnp.tensordot(sigma * dS, self.fields, axes=1)
@@ -105,11 +104,6 @@ class _BathNoise(Noise):
     def groups(self) -> Sequence[np.ndarray]:
         """Those of the basis."""
         return super().groups if self.fields is not None else self.algebra.value.commuting_blocks
-
-
-def _strength(params: PyTree) -> Array:
-    """σ."""
-    return jnp.sqrt(2.0 * params["friction"] * params["temperature"])
 
 
 class _Inner(Noise):
@@ -158,7 +152,7 @@ def _bathed(system: System, params: PyTree, fields: Array | None, warm: bool) ->
     noise: list[Noise] = [_Inner(n) for n in system.noises]
     if warm:
         noise.append(_BathNoise(algebra, fields))
-    bathed = System(
+    return System(
         algebra,
         [inner(h) for h in system.parts] if system.parts else inner(system.h),
         noise,
@@ -167,16 +161,6 @@ def _bathed(system: System, params: PyTree, fields: Array | None, warm: bool) ->
         gradient=None if system.grad_h is None else inner(system.grad_h),
         forcing=[*(inner(g) for g in system.forces), friction],
     )
-    sweep = system.sweep
-    if sweep is None or system.forces or system.noises or fields is not None:
-        return bathed
-
-    def drift(k: Array, mu: State, p: PyTree) -> Element:
-        own = jax.lax.dynamic_slice_in_dim(mu, k * sweep.algebra.dim, sweep.algebra.dim)
-        dh = sweep.drift(k, mu, *args(p))
-        return dh + s * p["friction"] * sweep.algebra.ad_star(dh, own)
-
-    return by_parts(bathed, sweep.parts, drift, (lambda dW, p: _strength(p) * dW) if warm else None)
 
 
 def _check_system(name: str, system: Any) -> None:

@@ -19,7 +19,6 @@ from .numerics.arrays import placed
 from .numerics.functions import Constant, Function, intern
 from .numerics.text import as_html
 from .states import check_state, fit_params
-from .sweeps import Sweep
 
 _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
@@ -45,7 +44,6 @@ class System(eqx.Module):
     h: Function
     parts: tuple[Function, ...]  # of h, if it was given as a list
     grad_h: Function | None
-    sweep: Sweep | None  # ζ part by part, where a model knows it
     forces: tuple[Function, ...]
     dissipation: Function | None
     noises: tuple[Noise, ...]
@@ -69,7 +67,7 @@ class System(eqx.Module):
         self._algebra = Constant(algebra)
         self.side = checks.choice("side", side, ("left", "right"))
         self.params = jax.tree.map(_as_array, params)
-        self.parts, self.sweep = (), None
+        self.parts = ()
         if isinstance(hamiltonian, Sequence) and not isinstance(hamiltonian, str):
             if not hamiltonian:
                 raise ValueError("hamiltonian must hold at least one function, but the list is empty.")

@@ -199,7 +199,7 @@ def test_large_lattices_are_done_in_parts(monkeypatch):
         return algebra.flow(sigma, mu), algebra.transport(sigma, mu, anchor), algebra.casimirs(mu), turned
 
     whole = everything()
-    monkeypatch.setattr(product, "MANY", 8)
+    monkeypatch.setattr(product, "_MANY", 8)
     monkeypatch.setattr(product, "_TOGETHER", 4)  # two parts, and a rest
     assert "scan" in str(jax.make_jaxpr(algebra.flow)(sigma, mu))
     for a, b in zip(jax.tree.leaves(everything()), jax.tree.leaves(whole), strict=True):

@@ -15,7 +15,7 @@ from .compose import Vector, any_array, check_algebra, flatten, join, state_erro
 
 # XLA would fuse the work of a large lattice with what it is made of, and compute that anew for every use of it (three
 # times as long on a CPU); a loop over parts that fit in a cache is a border for it.
-MANY, _TOGETHER = 4096, 1024
+_MANY, _TOGETHER = 4096, 1024
 
 
 class Product(LieAlgebra):
@@ -247,7 +247,7 @@ class Product(LieAlgebra):
             rows = [x[start:stop] for x in xs]
             if count > 1:
                 rows = [x.reshape(count, kind.dim) for x in rows]
-            if count >= MANY and jax.default_backend() == "cpu":
+            if count >= _MANY and jax.default_backend() == "cpu":
                 out.append(_in_parts(one, rows, extra))
             else:
                 out.append((jax.vmap(one) if count > 1 else one)(rows, extra))

@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, PyTree
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import Info
-from ..sweeps import Copies
 from ..systems import System
 from . import products
 from .implicit import FastSolve, Reached, truncated
@@ -141,7 +140,7 @@ class GroupMethod(Integrator):
         return carry.g
 
     def act(
-        self, system: System | Copies, sigma: Element, mu: State, carry: OrbitCarry, reached: Reached | None = None
+        self, system: System, sigma: Element, mu: State, carry: OrbitCarry, reached: Reached | None = None
     ) -> tuple[State, OrbitCarry]:
         """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n. `reached`: where τ = exp is known."""
         algebra, s, tau = system.algebra, system.sign, self._tau
@@ -162,7 +161,7 @@ class GroupMethod(Integrator):
             g = self._moved_group(system, sigma, mu, g, start)
         return mu, OrbitCarry(anchor, g, start)
 
-    def _moved_group(self, system: System | Copies, sigma: Element, mu: State, g: Array, start: State) -> Array:
+    def _moved_group(self, system: System, sigma: Element, mu: State, g: Array, start: State) -> Array:
         """g_{n+1}, where the state is μ_{n+1}."""
         algebra, s = system.algebra, system.sign
         step = self._tau.group(algebra, sigma)
@@ -228,7 +227,7 @@ class OrbitMethod(GroupMethod):
         raise NotImplementedError
 
 
-def _change(system: System | Copies, sigma: Element, mu: State, reached: Reached) -> State:
+def _change(system: System, sigma: Element, mu: State, reached: Reached) -> State:
     """flow(sσ, μ) − μ from that of σ − δ, for a δ whose square is below round-off: exp(ad*_δ) is 1 + ad*_δ then.
 
     flow(sσ, μ) = (1 + ad*_ε) flow(s(σ − δ), μ), ε = dexp_{−sσ} sδ = sδ − ½ [σ, δ] + …: still an exact action.

@@ -4,15 +4,13 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..numerics.rootfind import Info, explicit_info
-from ..sweeps import Copies, swept
 from ..systems import System
-from .base import Claims, Cost, GroupMethod, OrbitMethod
+from .base import Claims, Cost, OrbitMethod
 
 
 class EulerMaruyamaMK(OrbitMethod):
@@ -44,7 +42,7 @@ class EulerMaruyamaMK(OrbitMethod):
         return sigma, explicit_info(sigma)
 
 
-class HeunMK(GroupMethod):
+class HeunMK(OrbitMethod):
     """Heun's method (the explicit trapezoidal rule) in the Lie algebra, Munthe-Kaas.
 
         σ₁ = ζ(μ_n),   σ = ½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n))),   μ_{n+1} = flow(sσ, μ_n),
@@ -58,19 +56,11 @@ class HeunMK(GroupMethod):
 
     drift_free: bool = eqx.field(static=True, default=True)
 
-    def step(
-        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
-        """In two sweeps: σ₁ and where it leads, then σ and the group action."""
-
-        def first(copies: Copies, zeta: Element, mu: State) -> tuple[Element, State]:
-            return zeta, copies.algebra.flow(copies.sign * zeta, mu)
-
-        def second(copies: Copies, zeta: Element, sigma1: Element, mu: State, carry: PyTree) -> tuple:
-            sigma = 0.5 * (sigma1 + zeta)
-            end, carry = self.act(copies, sigma, mu, carry)
-            return end, carry, jnp.all(jnp.isfinite(sigma)) & jnp.all(jnp.isfinite(end))
-
-        sigma1, moved = swept(first, system, mu, dt, dS.S, mu)
-        end, carry, finite = swept(second, system, moved, dt, dS.S, sigma1, mu, carry)
-        return end, carry, Info(jnp.zeros((), int), jnp.zeros(()), finite)
+    def sigma(
+        self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
+    ) -> tuple[Element, Info]:
+        """½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n)))."""
+        first = system.zeta(mu, dt, dS.S)
+        moved = system.algebra.flow(system.sign * first, mu)
+        sigma = 0.5 * (first + system.zeta(moved, dt, dS.S))
+        return sigma, explicit_info(sigma)

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..algebras.product import MANY, Product
+from ..algebras.product import Product
 from ..algebras.so3 import SO3
 from ..numerics import checks
-from ..sweeps import by_parts
 from ..systems import System
 from .origin import model
 from .spin_chain import numbers, random_spins
@@ -77,31 +76,13 @@ def spin_lattice(
             h = h + p["dipole"] * pairs / length**3
         return h
 
-    return _system(sizes, hamiltonian, params, apart), start.reshape(-1)
+    gradient = lambda mu, p: _gradient(mu.reshape(*sizes, 3), p, apart).reshape(-1)
+    return System(Product(SO3(), copies=n), hamiltonian, params=params, gradient=gradient), start.reshape(-1)
 
 
-def _system(sizes: tuple[int, ...], hamiltonian: Callable, params: dict, apart: list) -> System:
-    """The system with its gradient, which a large lattice knows part by part."""
-    reach = max((abs(k) for r, *_ in apart for k in r), default=1)
-    layers = _layers(sizes, reach)
-
-    def gradient(mu: Array, p: dict) -> Array:
-        S = mu.reshape(*sizes, 3)
-        return _gradient(S, _around(S, reach), p, apart).reshape(-1)
-
-    def of_layers(k: Array, mu: Array, p: dict) -> Array:
-        S, around = _cut(mu.reshape(*sizes, 3), k * layers, layers, reach)
-        return _gradient(S, around, p, apart).reshape(-1)
-
-    whole = System(Product(SO3(), copies=int(np.prod(sizes))), hamiltonian, params=params, gradient=gradient)
-    return whole if layers == sizes[0] else by_parts(whole, sizes[0] // layers, of_layers)
-
-
-def _gradient(S: Array, at: Callable, p: dict, apart: list[tuple[tuple[int, ...], float, np.ndarray]]) -> Array:
-    """∂h/∂S_i = − J Σ (S_{i+a} + S_{i−a}) + d S_i^z ẑ − B − Σ (S_{i+a} − S_{i−a}) × D_a + the dipoles, at each site.
-
-    `at`: r ↦ S_{i+r}.
-    """
+def _gradient(S: Array, p: dict, apart: list[tuple[tuple[int, ...], float, np.ndarray]]) -> Array:
+    """∂h/∂S_i = − J Σ (S_{i+a} + S_{i−a}) + d S_i^z ẑ − B − Σ (S_{i+a} − S_{i−a}) × D_a + the dipoles, at each site."""
+    at = _around(S, max((abs(k) for r, *_ in apart for k in r), default=1))
     pairs = [(at(a), at(-a)) for a in np.eye(S.ndim - 1, dtype=int)]
     g = -p["coupling"] * sum(x + y for x, y in pairs) - p["field"]
     g = g + p["anisotropy"] * np.array([0.0, 0.0, 1.0]) * S
@@ -113,27 +94,14 @@ def _gradient(S: Array, at: Callable, p: dict, apart: list[tuple[tuple[int, ...]
     return g
 
 
-def _layers(sizes: tuple[int, ...], reach: int) -> int:
-    """How many layers go together in a sweep, some thousands of spins, which fit in a cache; or all."""
-    layer = int(np.prod(sizes[1:]))
-    return next((k for k in range(reach, sizes[0]) if sizes[0] % k == 0 and k * layer >= MANY), sizes[0])
-
-
-def _cut(S: Array, first: Array, layers: int, reach: int) -> tuple[Array, Callable[[np.ndarray], Array]]:
-    """Some layers of the periodic lattice, and what is around them."""
-    cut = lambda first, layers: jax.lax.dynamic_slice_in_dim(S, first % len(S), layers)
-    own = cut(first, layers)
-    return own, _around(jnp.concatenate([cut(first - reach, reach), own, cut(first + layers, reach)]), reach, 1)
-
-
-def _around(S: Array, reach: int, known: int = 0) -> Callable[[np.ndarray], Array]:
+def _around(S: Array, reach: int) -> Callable[[np.ndarray], Array]:
     """r ↦ the spins at i + r for each site i of the periodic lattice, none of r beyond the reach.
 
     The lattice is continued on all sides once, so that all of these are slices: a processor reads and adds them in
-    order, which it cannot with shifts. Along so many axes, the first, what is given already goes on so far.
+    order, which it cannot with shifts.
     """
-    sizes = tuple(n - 2 * reach if axis < known else n for axis, n in enumerate(S.shape[:-1]))
-    for axis, n in list(enumerate(sizes))[known:]:
+    sizes = S.shape[:-1]
+    for axis, n in enumerate(sizes):
         ends = (jax.lax.slice_in_dim(S, n - reach, n, axis=axis), jax.lax.slice_in_dim(S, 0, reach, axis=axis))
         S = jnp.concatenate([ends[0], S, ends[1]], axis)
     S = jax.lax.optimization_barrier(S)

@@ -33,7 +33,7 @@ print("done")
 
 @pytest.mark.parametrize("cores", ["all", "one"])
 def test_a_stored_ensemble_of_matrices_ends(cores, tmp_path_factory):
-    """Without the lock, this hung in every run on two cores."""
+    """Without the lock this hung in every run on two cores while steps were solved by LU; today it ends without."""
     if cores == "one" and not hasattr(os, "sched_setaffinity"):
         pytest.skip("this system cannot pin a process to a core")
     pin = "" if cores == "all" else "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"

@@ -25,8 +25,6 @@ _EXP = Exp()
 class Cost:
     """What a step costs: group actions and gradients of h, and how many more for each iteration, part of h or noise.
 
-    `start`: gradients of a start near the root, which an iteration has up to dimension 6; it is half as long then.
-
     An action is a flow, or the dual of the differential of τ, which is as dear. A gradient is ∂h, or a derivative of
     it in one direction, for one noise or for all of them at once.
     """
@@ -36,7 +34,6 @@ class Cost:
     each: str = ""  # "", "iteration", "part" or "noise"
     flows_each: int = 0
     gradients_each: int = 0
-    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,7 +193,7 @@ class OrbitMethod(GroupMethod):
         def by_sigma() -> tuple[State, PyTree, Info]:
             sigma, info, *reached = self.sigma(system, mu, t, dt, dS)
             end, after = self.act(system, sigma, mu, carry, *reached)
-            return end, after, info._replace(converged=info.converged & jnp.isfinite(jnp.sum(end)))
+            return end, after, info._replace(converged=info.converged & jnp.all(jnp.isfinite(end)))
 
         rule = self.products(system)
         if rule is None:
@@ -234,7 +231,7 @@ def _change(system: System, sigma: Element, mu: State, reached: Reached) -> Stat
     """
     algebra, s = system.algebra, system.sign
     (change, last), (x, m) = reached, jax.lax.stop_gradient((sigma, mu))
-    change = change + algebra.ad_star(s * last - algebra.bracket(x, 0.5 * last), m + change)
+    change = change + algebra.ad_star(s * last - 0.5 * algebra.bracket(x, last), m + change)
     return _known_change(algebra.change, change, s * sigma, mu)
 
 

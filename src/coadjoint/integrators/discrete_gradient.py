@@ -12,7 +12,7 @@ from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, Reached, truncated
-from .tmk import begun
+from .tmk import at_zero
 
 _ROUND_OFF = 4 * 2.0**-52
 _OUTER, _WEIGHT = 0.15**0.5, 5 / 18  # the outer nodes of three-point Gauss–Legendre on [−½, ½], and their weight
@@ -69,7 +69,7 @@ class DiscreteGradient(OrbitMethod):
             strong=0.5,
             weak=1.0,
             casimirs=True,
-            cost=Cost(0, 0, "iteration", 1, 3 if gonzalez else self.nodes, start=3),
+            cost=Cost(0, 0, "iteration", 1, 3 if gonzalez else self.nodes),
             energy="any" if gonzalez else "polynomial",
             symmetric=True,
         )
@@ -90,7 +90,7 @@ class DiscreteGradient(OrbitMethod):
             noise = system.noise(m, lam * S) if system.noises else 0.0
             return sigma - lam * dt * mean - noise, change
 
-        return self.solve(system, f, lambda: begun(system, mu, dt, S))
+        return self.solve(system, f, lambda: at_zero(system, mu, dt, S))
 
 
 def gonzalez(system: System, start: State, end: State) -> Element:

@@ -13,7 +13,7 @@ from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
 from ..numerics import checks
 from ..numerics.dependence import depends
-from ..numerics.rootfind import Root, Squares, Start, dot, explicit_info, solve_root
+from ..numerics.rootfind import Beside, Root, Squares, dot, explicit_info, solve_root
 from ..systems import System
 
 CHORD = 16  # dimension above which fixed points are faster than the chord (benchmarks/results/sizes.json)
@@ -88,7 +88,7 @@ def _squares(algebra: LieAlgebra, stages: int) -> Squares:
 class ImplicitSolve(eqx.Module):
     """How the equation of an implicit step is solved.
 
-    `solver`: "chord" (Jacobian frozen where it starts), "newton", "fixed_point", "products" (matrices, by
+    `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", "products" (matrices, by
     products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 16, fixed point above that,
     and above dimension 64 products where the method and the algebra have them. `tol` is on the last correction, scaled
     by the unknown, both measured in a large direct sum by their largest part.
@@ -121,9 +121,9 @@ class ImplicitSolve(eqx.Module):
         """(x, info), or (x, info, reached): the root x of f(x, 1) continued from x = 0 at λ = 0.
 
         x is an element or a state of the algebra. f gives the residual, or with it flow(sx, μ) − μ, and then it is
-        known what x leads to. `start()` gives coordinates of x to start from and the Jacobian there. With `stages`, x
-        is a stack of so many. `explicit`: the coordinates of x that need no solving, for `start()` has them, and they
-        are multiples of λ. If `fast`, x is of no use where it has not converged.
+        known what x leads to. `start()` gives the coordinates of f(0, 1) and of its Jacobian there. With `stages`, x is
+        a stack of so many. `explicit`: the coordinates of x that need no solving, f_i(x, λ) = x_i + λ f_i(0, 1). If
+        `fast`, x is of no use where it has not converged.
         """
         algebra = system.algebra
         size = algebra.dim * (stages or 1)
@@ -141,7 +141,7 @@ class ImplicitSolve(eqx.Module):
         zero, given = jnp.zeros(size), jnp.zeros(size)
         if not unknowns.all:
             begun = start()
-            start, given = lambda: begun, begun.x
+            start, given = lambda: begun, -begun[0]
         if unknowns.count == 0:
             return element(given), explicit_info(given)
         auto = "chord" if algebra.dim <= CHORD and unknowns.count <= DENSE else "fixed_point"
@@ -165,17 +165,18 @@ class ImplicitSolve(eqx.Module):
     ) -> Root:
         """The root of the equation for the unknowns alone."""
         nothing, zero = jnp.zeros(unknowns.count), jnp.zeros_like(given)
+        beside = unknowns.among(nothing, given)
 
         def reduced(x: Float[Array, " n"], lam: Float[Array, ""]) -> tuple[Float[Array, " n"], State | None]:
             residual, change = equation(unknowns.among(x, lam * given), lam)
             return unknowns.of(residual), change
 
-        def reduced_start() -> Start:
-            x, jacobian, at_zero = start()
+        def reduced_start() -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+            value, jacobian = start()
+            if unknowns.all:
+                return value, jacobian
             rows = unknowns.of(jacobian)
-            if at_zero is not None and not unknowns.all:
-                at_zero = unknowns.of(at_zero) + rows @ unknowns.among(nothing, given)
-            return Start(unknowns.of(x), unknowns.of(rows, axis=1), at_zero)
+            return unknowns.of(value) + rows @ beside, unknowns.of(rows, axis=1)
 
         dense = unknowns.count <= DENSE
         return solve_root(
@@ -189,7 +190,7 @@ class ImplicitSolve(eqx.Module):
             dense=dense,
             fast=fast,
             squares=squares if squares is dot else lambda x: squares(unknowns.among(x, zero)),
-            others2=0.0 if unknowns.all else squares(unknowns.among(nothing, given)),
+            beside=None if unknowns.all else Beside(squares(beside), unknowns.of(given)),
         )
 
 

@@ -40,7 +40,7 @@ class TMKLevy(OrbitMethod):
         strong=1.0,
         weak=1.0,
         casimirs=True,
-        cost=Cost(0, 0, "iteration", 1, 1, start=3),
+        cost=Cost(0, 0, "iteration", 1, 1),
         energy="quadratic",
         symmetric=True,
     )

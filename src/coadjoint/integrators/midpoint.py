@@ -14,7 +14,7 @@ from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, explicit_coordinates, truncated
 from .products import Rule, check_solver, rule_for
 from .tau import Cayley, Exp, Tau, checked
-from .tmk import begun
+from .tmk import at_zero
 
 
 class _Midpoint(OrbitMethod):
@@ -26,7 +26,7 @@ class _Midpoint(OrbitMethod):
         strong=0.5,
         weak=1.0,
         casimirs=True,
-        cost=Cost(1, 0, "iteration", 1, 1, start=3),
+        cost=Cost(1, 0, "iteration", 1, 1),
         symplectic=True,
         symmetric=True,
     )
@@ -56,7 +56,7 @@ class _Midpoint(OrbitMethod):
     ) -> tuple[Element, Info]:
         """The root of f(σ) = σ − ζ(dτ*_{sσ} μ_n); at σ = 0 it has the Jacobian of TMK's equation."""
         S = truncated(system, dS)
-        start = lambda: begun(system, mu, dt, S, second=1 / 6)  # of φ₁; of τ = cay about
+        start = lambda: at_zero(system, mu, dt, S)
         return self.solve(system, self.equation(system, mu, dt, S), start, explicit=explicit_coordinates(system))
 
 

@@ -16,9 +16,8 @@ from .base import Claims, Integrator
 from .implicit import CHORD
 from .parts import energy_parts, noise_parts
 from .tau import Cayley
-from .tmk import NEAR
 
-_ITERATIONS = 2, 5, 10  # typically: by the chord method from near the root, from 0; by fixed points in large algebras
+_ITERATIONS = 5, 10  # of an implicit step, typically: by the chord method; by fixed-point iteration in large algebras
 _MANY = 16  # noises, whose pairs are many
 _DEGREES = {"quadratic": 2, "polynomial": 6}  # kinds of energies, and the degree up to which they are looked for
 _PAIRS = "areas", "log-signature"  # of a path: a number for each pair of noises
@@ -118,7 +117,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
     many = system.n_noise > _MANY
 
     def rank(r: Row) -> tuple:
-        cost = r.actions + r.gradients, not r.integrator.claims.explicit  # an implicit one has a Jacobian besides
+        cost = r.actions + r.gradients
         if goal == "statistics":
             return r.path in _PAIRS, -(r.weak or 0), -min(r.order, 2), cost
         if goal == "long time":
@@ -150,7 +149,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
     }
     asked = {"log-signature": needs.third, "areas": needs.areas, "ΔZ": needs.Z, "coins": needs.signs}
     path = next((what for what, yes in asked.items() if yes), "")
-    times, near = _times(c, system), system.algebra.dim <= NEAR
+    times = _times(c, system)
     return Row(
         name,
         integrator,
@@ -160,7 +159,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
         tuple(k for k, yes in kept.items() if yes),
         path,
         c.cost.flows + times * c.cost.flows_each,
-        c.cost.gradients + near * c.cost.start + times * c.cost.gradients_each,
+        c.cost.gradients + times * c.cost.gradients_each,
     )
 
 
@@ -170,11 +169,8 @@ def _times(c: Claims, system: System) -> int:
         return len(energy_parts(system)) + len(noise_parts(system, jnp.ones(system.n_noise)))
     if c.cost.each == "noise":
         return sum(len(n.groups) for n in system.noises)
-    if not c.cost.each:
-        return 0
-    near, chord, fixed_point = _ITERATIONS
-    small, dim = NEAR if c.cost.start else 0, system.algebra.dim
-    return near if dim <= small else chord if dim <= CHORD else fixed_point
+    chord, fixed_point = _ITERATIONS
+    return 0 if not c.cost.each else chord if system.algebra.dim <= CHORD else fixed_point
 
 
 def _energy_kind(system: System) -> str:

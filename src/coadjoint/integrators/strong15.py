@@ -43,7 +43,7 @@ class TMK15(OrbitMethod):
         strong=1.5,
         weak=2.0,
         casimirs=True,
-        cost=Cost(0, 2, "iteration", 1, 1, start=3),
+        cost=Cost(0, 2, "iteration", 1, 1),
         energy="quadratic",
         symmetric=True,
     )

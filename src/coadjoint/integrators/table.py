@@ -52,5 +52,5 @@ def _row(name: str, c: Claims) -> tuple[str, ...]:
         yes(c.symmetric),
         yes(c.explicit),
         cost_words(c.cost.flows, c.cost.flows_each, c.cost.each),
-        cost_words(c.cost.gradients + c.cost.start, c.cost.gradients_each, c.cost.each),
+        cost_words(c.cost.gradients, c.cost.gradients_each, c.cost.each),
     )

@@ -10,14 +10,12 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, Start
+from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, Reached, explicit_coordinates, truncated
 from .products import Rule, check_solver, rule_for
 from .tau import Exp, Tau, checked
-
-NEAR = 6  # dimension up to which a nearer start, and a more exact Jacobian, take less than the evaluation they save
 
 
 class TMK(OrbitMethod):
@@ -26,13 +24,11 @@ class TMK(OrbitMethod):
         σ = ∂h(m) dt + Σ_i ∂h_i(m) ΔS^i,   m = ½ (μ_n + flow(sσ, μ_n)),
         μ_{n+1} = flow(sσ, μ_n).
 
-    σ is found by the chord method with the Jacobian frozen at the start of the step,
+    σ is found by the chord method from σ = 0 with the Jacobian frozen at the start of the step,
 
         σ ← σ − Df(0)⁻¹ f(σ),   Df(0) = I + s (dt/2) D²h J(μ_n) + s Σ_i (ΔS^i/2) D²h_i J(μ_n),
 
-    up to dimension 6 from an explicit σ₁ of third order, with Df(σ₁) to second order in σ₁ (`begun`), so that a small
-    step takes two evaluations, not three or four; and by Newton's method, then homotopy in (dt, ΔS), where that fails;
-    of matrices by products alone (`matrix`).
+    and by Newton's method, then homotopy in (dt, ΔS), where that fails; of matrices by products alone (`matrix`).
     Without noise a quadratic energy is kept. With `tau=Cayley()`, flow(σ, μ) is Ad*_{cay(σ)} μ, as good and cheaper for
     matrices.
 
@@ -46,7 +42,7 @@ class TMK(OrbitMethod):
         strong=0.5,
         weak=1.0,
         casimirs=True,
-        cost=Cost(0, 0, "iteration", 1, 1, start=3),
+        cost=Cost(0, 0, "iteration", 1, 1),
         energy="quadratic",
         symmetric=True,
     )
@@ -100,7 +96,12 @@ def trapezoidal(
     tau: Tau = Exp(),
 ) -> Any:
     """The root of f(σ) = σ − ζ(½ (μ_n + Ad*_{τ(sσ)} μ_n)) − extra, for increments S of the path."""
-    start = lambda: begun(system, mu, dt, S, extra)
+    algebra = system.algebra
+
+    def start():
+        value, jacobian = at_zero(system, mu, dt, S)
+        return value if extra is None else value - algebra.coordinates(extra), jacobian
+
     return solve(system, _equation(system, mu, dt, S, extra, tau), start, explicit=explicit_coordinates(system))
 
 
@@ -120,45 +121,15 @@ def _equation(
     return f
 
 
-def begun(
-    system: System,
-    mu: State,
-    dt: Float[Array, ""],
-    S: Float[Array, " M"],
-    extra: Element | None = None,
-    second: float = 1 / 4,
-) -> Start:
-    """Near the root of σ = ζ(m), m = (1 + ½a + c a² + …) μ, a = s ad*_σ, which is every symmetric rule's; c: `second`.
-
-        σ₁ = ζ(μ + ½a′μ + c a₀²μ),   a′ = s ad*_σ′,   σ′ = ζ(μ + ½a₀μ),   a₀ = s ad*_σ₀,   σ₀ = ζ(μ),
-
-    explicitly, within O(h⁴) of the root for steps of the size h; and the Jacobian at σ′, to second order in σ′,
-
-        J₁x = x − Dζ(μ + ½a′μ) (½a_x + c (a_x a′ + a′ a_x)) μ,   a_x = s ad*_x.
-
-    In a larger algebra from σ = 0, where f(0) = −σ₀, with the Jacobian there.
-    """  # fmt: skip
+def at_zero(
+    system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]
+) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
+    """f(0) = −ζ(μ) and Df(0) = I + s (dt/2) D²h J(μ) + s Σ_i (ΔS^i/2) D²h_i J(μ), of every symmetric rule."""
     algebra, s = system.algebra, system.sign
-    ad = lambda x, m: s * algebra.ad_star(x, m)
 
-    def zeta(m: State) -> Element:
-        return system.zeta(m, dt, S) if extra is None else system.zeta(m, dt, S) + extra
+    def linear(c):
+        zeta = algebra.coordinates(system.zeta(mu + 0.5 * s * algebra.ad_star(algebra.element(c), mu), dt, S))
+        return zeta, zeta
 
-    def jacobian(mean: State, along: Callable[[Element], State]) -> Float[Array, "dim dim"]:
-        def column(e: Float[Array, " dim"]) -> Float[Array, " dim"]:
-            moved = 0.5 * along(algebra.element(e))
-            return e - algebra.coordinates(jax.jvp(lambda m: system.zeta(m, dt, S), (mean,), (moved,))[1])
-
-        return jax.vmap(column, out_axes=1)(jnp.eye(algebra.dim))
-
-    first = zeta(mu)
-    if algebra.dim > NEAR:
-        x = algebra.coordinates(first)
-        return Start(x, jacobian(mu, lambda x: ad(x, mu)), -x)
-    change = ad(first, mu)
-    near = zeta(mu + 0.5 * change)
-    once = ad(near, mu)
-    mean = mu + 0.5 * once
-    sigma = zeta(mean + second * ad(first, change))
-    scaled, ahead = 2.0 * second * near, mu + 2.0 * second * once
-    return Start(algebra.coordinates(sigma), jacobian(mean, lambda x: ad(x, ahead) + ad(scaled, ad(x, mu))))
+    derivative, zeta = jax.jacfwd(linear, has_aux=True)(jnp.zeros(algebra.dim))
+    return -zeta, jnp.eye(algebra.dim) - derivative

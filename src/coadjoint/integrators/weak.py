@@ -39,7 +39,7 @@ class TMKWeak(OrbitMethod):
         strong=0.5,
         weak=2.0,
         casimirs=True,
-        cost=Cost(0, 1, "iteration", 1, 1, start=3),
+        cost=Cost(0, 1, "iteration", 1, 1),
         energy="quadratic",
         symmetric=True,
     )

@@ -51,7 +51,7 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
 
 @eqx.filter_jit
 def _checked(totals: Totals, values: Record, steps: int, members: int, throw: bool) -> tuple[Stats, Record]:
-    """How the steps were solved, and the values if all of them were: one program, not twenty."""
+    """How the steps were solved, and the values if all of them were: one program, not one for each sum."""
     totals = together(totals)
     values = eqx.error_if(values, totals.unsolved > 0, _UNSOLVED) if throw else values
     return Stats.of(totals, steps, members, "xla", _REASON), values

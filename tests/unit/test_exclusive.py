@@ -12,7 +12,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.running.exclusive import uses_lapack
 
-# Steps (LU) in small chunks, with Casimirs (eigenvalues) beside them in the threads that write, and in the bar.
+# Steps in small chunks, with Casimirs (eigenvalues) beside them in the threads that write, and in the bar.
 PROGRAM = """
 import sys
 import coadjoint as cj

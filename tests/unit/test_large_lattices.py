@@ -1,15 +1,20 @@
-"""Lattices so large that memory is what they cost."""
+"""Lattices so large that memory is what they cost: by XLA, and as sweeps of native code over their sites."""
 
 from itertools import pairwise
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import coadjoint as cj
+from coadjoint.native.sites import OneSite, Sited
 from coadjoint.running import loop
-from coadjoint.running.backends import xla
+from coadjoint.running.backends import kernels, lattices, xla
 
-DT = 0.02
+DT, STEPS = 0.02, 11
+SIDES = (5, 7)  # sites that are no multiple of eight
+SITES = 35
 
 
 @pytest.fixture(scope="module")
@@ -19,22 +24,205 @@ def bath():
     return cj.heat_bath(system, temperature=1.0, friction=0.1), start
 
 
-def stepped(bath, steps):
-    return cj.solve(*bath, t1=steps * DT, dt=DT, key=0, integrator=cj.HeunMK(), save_every=steps)
+def stepped(bath, steps, backend="auto"):
+    return cj.solve(*bath, t1=steps * DT, dt=DT, key=0, integrator=cj.HeunMK(), save_every=steps, backend=backend)
 
 
-def test_a_chunk_of_steps_takes_the_memory_of_few_states(bath, monkeypatch):
+def test_a_chunk_of_steps_by_xla_takes_the_memory_of_few_states(bath, monkeypatch):
     """The system gives it, page by page, to every chunk: a path drawn for 32 steps at once took 40 states and more."""
     calls, advance = [], xla._advance
     monkeypatch.setattr(xla, "_advance", lambda *args: calls.append(args) or advance(*args))
-    stepped(bath, 1)
+    stepped(bath, 1, "xla")
     memory = advance.lower(*calls[0]).compile().compiled.memory_analysis()
     assert memory.temp_size_in_bytes < 20 * bath[1].nbytes
 
 
-def test_where_chunks_end_changes_nothing(bath, monkeypatch):
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_where_chunks_end_changes_nothing(bath, monkeypatch, backend):
     """Parts of a block of steps are drawn more than once."""
-    whole = stepped(bath, 19)
+    whole = stepped(bath, 19, backend)
     cuts = [0, 1, 2, 5, 8, 18, 19]
     monkeypatch.setattr(loop, "pieces", lambda *_: pairwise(cuts))
-    np.testing.assert_array_equal(stepped(bath, 19).mu, whole.mu)
+    np.testing.assert_array_equal(stepped(bath, 19, backend).mu, whole.mu)
+
+
+def test_both_backends_agree_and_the_fast_one_is_taken(bath):
+    """32³ spins: the lattice is continued on all sides there, and gone through in parts."""
+    native, by_xla = stepped(bath, 3), stepped(bath, 3, "xla")
+    assert native.stats.backend == "native"
+    np.testing.assert_allclose(native.mu, by_xla.mu, rtol=0, atol=4e-15)
+
+
+# Small ones, taken for large.
+
+
+@pytest.fixture
+def sweeps(monkeypatch):
+    """Native code takes small lattices by sweeps, too: one program for all sites is too long."""
+    monkeypatch.setattr(lattices, "FEWEST", 16)
+    monkeypatch.setattr(kernels, "OPERATIONS", 10)
+
+
+def a_bath(sides=SIDES, **options):
+    system, start = cj.models.spin_lattice(sides, anisotropy=0.3, field=(0.1, 0.2, 0.3), **options)
+    return cj.heat_bath(system, temperature=1.0, friction=0.1), start
+
+
+def run(system, start, backend="native", **options):
+    given = {"t1": STEPS * DT, "dt": DT, "integrator": cj.HeunMK(), "backend": backend}
+    given |= {"key": 0} if system.n_noise and "driver" not in options else {}
+    return cj.solve(system, start, **given | options)
+
+
+def agree(system, start, **options):
+    native, by_xla = run(system, start, **options), run(system, start, "xla", **options)
+    np.testing.assert_allclose(native.mu, by_xla.mu, rtol=0, atol=4e-15)
+    return native, by_xla
+
+
+def test_all_terms_of_the_lattice(sweeps):
+    """Neighbours along both axes and across, in a heat bath."""
+    agree(*a_bath(dm=np.arange(6.0).reshape(2, 3) / 10, dipole=0.2, cutoff=1.5))
+
+
+METHODS = {
+    "Euler–Maruyama": cj.EulerMaruyamaMK(),
+    "rk4": cj.RKMK("rk4"),
+    "Heun by Cayley": cj.RKMK("heun", tau=cj.Cayley()),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods(sweeps, method):
+    """As many sweeps as they have stages."""
+    agree(*a_bath(), integrator=METHODS[method])
+
+
+def test_commutator_free(sweeps):
+    """Friction, and flows one after the other."""
+    system, start = cj.models.spin_lattice(SIDES)
+    agree(cj.double_bracket(system, friction=0.4), start, integrator=cj.CommutatorFree())
+
+
+def own_system():
+    """A ring by shifts, whose derivative is left to JAX, with a field and an anisotropy of each site's own."""
+
+    def h(mu, p):
+        S = mu.reshape(SITES, 3)
+        near = jnp.sum(S * jnp.roll(S, -1, 0))
+        return -p["J"] * near + 0.5 * jnp.sum(p["d"] * S[:, 2] ** 2) - jnp.sum(p["B"] * S)
+
+    rng = np.random.default_rng(0)
+    params = {"J": 1.0, "d": np.linspace(0, 1, SITES), "B": rng.standard_normal((SITES, 3))}
+    system = cj.System(cj.Product(cj.SO3(), copies=SITES), h, params=params)
+    return cj.heat_bath(system, temperature=0.5, friction=0.1), cj.models.spin_lattice(SIDES)[1]
+
+
+def test_a_hamiltonian_of_ones_own_a_given_path_and_attitudes(sweeps):
+    """Nothing is known of the lattice but the function."""
+    system, start = own_system()
+    path = cj.Increments(0.1 * np.random.default_rng(1).standard_normal((STEPS, 3 * SITES)))
+    native, by_xla = agree(system, start, driver=path, group=True)
+    np.testing.assert_allclose(native.g, by_xla.g, rtol=0, atol=4e-15)
+
+
+def test_an_ensemble_is_many_trajectories(sweeps):
+    """Members with parameters of their own, also by site; what is saved is a function of the state; statistics."""
+    system, start = own_system()
+    params = system.params | {"temperature": np.array([0.1, 0.5, 2.0])}
+    params["system"] = params["system"] | {"B": np.stack([system.params["system"]["B"] * k for k in range(3)])}
+    save = lambda mu: mu[3:9]
+    given = {"members": 3, "t1": STEPS * DT, "dt": DT, "key": 0, "integrator": cj.HeunMK(), "save": save}
+    many = cj.ensemble(system, start, params=params, **given)
+    assert many.stats.backend == "native"
+    for k in range(3):
+        own = {"temperature": params["temperature"][k], "system": params["system"] | {"B": params["system"]["B"][k]}}
+        alike = cj.ensemble(system.with_params(system.params | own), start, **given)
+        np.testing.assert_array_equal(many.saved[k], alike.saved[k])
+    mean = cj.ensemble(system, start, params=params, reduce=cj.Mean(), **given).reduced["mean"]
+    np.testing.assert_allclose(mean, np.mean(many.saved, axis=0), atol=1e-15)
+
+
+def test_a_store_goes_on_bit_for_bit(sweeps, tmp_path):
+    """What lies in memory as planes is a point like any other."""
+    system, start = a_bath()
+    whole = run(system, start)
+    run(system, start, t1=5 * DT, out=tmp_path / "run.zarr")
+    done = run(system, start, out=tmp_path / "run.zarr", resume=True)
+    assert done.stats.backend == "native"
+    np.testing.assert_array_equal(cj.open(tmp_path / "run.zarr").mu, whole.mu)
+
+
+def test_threads_change_nothing(sweeps, monkeypatch):
+    """Groups of eight sites are shared out."""
+    system, start = a_bath()
+    alone = run(system, start)
+    monkeypatch.setattr(lattices, "_SHARE", 8)
+    monkeypatch.setattr(lattices, "cores", lambda: 3)
+    np.testing.assert_array_equal(run(system, start).mu, alone.mu)
+
+
+def test_casimirs(sweeps):
+    """To the last digit or two."""
+    system, start = a_bath()
+    mu = run(system, start, t1=4000 * DT, save_every=400).mu.reshape(-1, SITES, 3)
+    assert np.abs(np.sum(mu**2, axis=2) - 1).max() < 5e-15
+
+
+def test_steps_too_large_for_the_fast_code(sweeps, monkeypatch):
+    """σ beyond what is likely: the sweep is written again with all branches, and other sites have the same bits."""
+    asked, made = [], lattices.kernel_for
+    monkeypatch.setattr(
+        lattices, "kernel_for", lambda plan, thorough=False: asked.append(thorough) or made(plan, thorough)
+    )
+    system, start = a_bath()
+    hot = system.with_params(system.params | {"temperature": 3000.0})
+    agree(hot, start)
+    assert asked == [False, True]
+
+
+def test_a_step_that_is_not_finite(sweeps):
+    """It is counted and raised, and nothing is lost that was there before."""
+    system = cj.System(cj.Product(cj.SO3(), copies=SITES), lambda mu: jnp.sum(jnp.exp(300.0 * mu**2)))
+    with pytest.raises(cj.UnsolvedStepError, match="11 of 11 steps could not be solved, first at step 0"):
+        run(system, 3.0 * np.ones(3 * SITES))
+
+
+REFUSED = {
+    "TMK": (cj.TMK(), None, "methods that do each by itself, like HeunMK, not TMK"),
+    "mean field": (cj.HeunMK(), lambda mu: jnp.sum(mu) ** 2, "A sum over the sites of a lattice has no native rule"),
+    "open": (
+        cj.HeunMK(),
+        lambda mu: jnp.sum(mu[3:] * mu[:-3]),
+        "An array of other than all sites of a lattice has no native rule",
+    ),
+    "sorted": (cj.HeunMK(), lambda mu: jnp.sum(jnp.sort(mu) * jnp.arange(3 * SITES)), "has no native rule"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_the_same_at_every_site_is_refused_with_the_reason(sweeps, case):
+    """And goes by XLA."""
+    method, h, reason = REFUSED[case]
+    system = cj.System(cj.Product(cj.SO3(), copies=SITES), h or (lambda mu: jnp.sum(mu**2)))
+    start = cj.models.spin_lattice(SIDES)[1]
+    with pytest.raises(ValueError, match=reason):
+        run(system, start, integrator=method)
+
+
+def test_neighbours_are_found_from_where_numbers_come():
+    """A shift along the second axis of a lattice, its parts put together in another order."""
+    one = OneSite(SITES)
+
+    def shifted(x):
+        x = x.reshape(5, 7, 2)
+        return jnp.concatenate([x[:, 3:], x[:, :3]], axis=1).reshape(-1)
+
+    def site(x):
+        (out,) = one.evaluate(jax.make_jaxpr(shifted)(jnp.zeros(2 * SITES)), [Sited(x, (2 * SITES,))])
+        return one.home(out).value
+
+    jax.make_jaxpr(site)(jnp.zeros(2))
+    (relation,) = one.relations.values()
+    y, x = np.divmod(np.arange(SITES), 7)
+    np.testing.assert_array_equal(relation.table, 7 * y + (x + 3) % 7)

@@ -87,6 +87,11 @@ class Integrator(eqx.Module):
         solve = getattr(self, "solve", None)
         return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.fast())
 
+    @property
+    def sitewise(self) -> bool:
+        """Whether a step of equal factors is made factor by factor, explicitly, from ζ: then each can be done alone."""
+        return False
+
     def failure(self, dt: float, residual: float) -> str:
         """Why steps could not be taken, given the worst residual, and what to do: the end of a sentence."""
         return f"the worst residual is {residual:.1e}. Take a smaller dt"

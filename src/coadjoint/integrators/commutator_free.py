@@ -43,6 +43,11 @@ class CommutatorFree(GroupMethod):
         cost = Cost(4, 3) if self.order == 3 else Cost(5, 4)
         return Claims(order=self.order, strong_commuting=0.0, strong=0.0, casimirs=True, cost=cost, explicit=True)
 
+    @property
+    def sitewise(self) -> bool:
+        """It is."""
+        return True
+
     def check(self, system: System) -> None:
         """No noise."""
         if system.n_noise:

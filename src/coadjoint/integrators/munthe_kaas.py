@@ -30,6 +30,11 @@ class EulerMaruyamaMK(OrbitMethod):
 
     drift_free: bool = eqx.field(static=True, default=True)
 
+    @property
+    def sitewise(self) -> bool:
+        """It is."""
+        return True
+
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
     ) -> tuple[Element, Info]:
@@ -55,6 +60,11 @@ class HeunMK(OrbitMethod):
     )
 
     drift_free: bool = eqx.field(static=True, default=True)
+
+    @property
+    def sitewise(self) -> bool:
+        """It is."""
+        return True
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment

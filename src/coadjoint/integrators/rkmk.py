@@ -71,6 +71,11 @@ class RKMK(OrbitMethod):
             cost=cost,
         )
 
+    @property
+    def sitewise(self) -> bool:
+        """An explicit one is."""
+        return self.tableau.explicit
+
     def check(self, system: System) -> None:
         """τ fits the algebra, and the tableau the noise."""
         self.tau.check(system.algebra)

@@ -9,6 +9,7 @@ Read in this order:
   `moves`, `indexing`, `rules`, `control` (one table of primitives each) and `composed` (primitives made of others);
 - `code`: collects what varies, as operations in LLVM's language; `operations`: JAX's operations on single numbers;
 - `packing`: equal operations of a single trajectory eight at a time, as those of a chain of spins;
+- `sites`: a program for all sites of a lattice as one for a single site; `sweeps`: such a step as loops over sites;
 - `mathematics`: sin, exp, … of its own, one family a file;
 - `loop`: the loop over steps around a step, and memory, for any target;
 - `cpu`, `gpu`: the targets. How members are found and laid out, and compilation;

@@ -22,7 +22,7 @@ from ..numerics.jaxprs import elements
 from ..numerics.moves import objects
 from ..numerics.straight import straight
 from .code import Code, Value
-from .evaluator import Evaluator
+from .evaluator import Attempt, Evaluator
 from .kinds import LaneArray, number, split
 from .loop import Draw, Inputs, Target, written
 from .packing import copies_of
@@ -106,7 +106,7 @@ def _native_loop(
 ) -> NativeLoop:
     counter = jax.ShapeDtypeStruct((), jnp.int64)
     given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns], list(own), state, counter, path
-    structs, own, state, _, path = reals = as_reals(given)
+    _, own, state, _, path = reals = as_reals(given)
     shapes: list[Any] = []
 
     def real_step(*args: PyTree) -> PyTree:  # traced once: a second time, for the shapes, would take as long again
@@ -119,30 +119,54 @@ def _native_loop(
         raise Refused(f"The step takes more than {limit} operations.")
     copies = copies_of(closed.jaxpr) if target.packs else None
     code = Code(target.width)
-    owned, own_lanes = _named("%o", own)
-    before, state_lanes = _named("%s", jax.tree.leaves(state))
-    read, path_lanes = _named("%d", jax.tree.leaves(path))
+    owned, own_lanes = named("%o", own)
+    before, state_lanes = named("%s", jax.tree.leaves(state))
+    read, path_lanes = named("%d", jax.tree.leaves(path))
     n = Value("%n.each", np.int64)
+    args = [*own_lanes, *state_lanes, objects([n], ()), *path_lanes]
+    attempts, names, operations, uniforms = attempted(code, closed, patterns, args, limit, thorough, copies)
+    columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
+    drawn, draws = (None, None) if draw is None or not columns else _drawn(code, draw, columns, owned[-1], limit)
+    inputs = Inputs(before, owned, [read[i] for i in columns], names, n)
+    return NativeLoop(written(code, inputs, attempts, target, draws), uniforms, drawn, operations, columns, shapes[1])
+
+
+class Attempted(NamedTuple):
+    """A step as code, and what it reads of the shared numbers."""
+
+    attempts: list[Attempt]  # at the step, of which the first that is valid is taken
+    names: list[Value]  # of what it reads of the shared numbers
+    operations: int
+    uniforms: Callable[[list], np.ndarray]  # what these are
+
+
+def attempted(
+    code: Code,
+    closed: jex.ClosedJaxpr,
+    patterns: Sequence,
+    args: Sequence[LaneArray],
+    limit: int,
+    thorough: bool,
+    copies: int | None = None,
+) -> Attempted:
+    """A step, whose program takes shared numbers with the given patterns and other arguments, as code."""
     made: list[Any] = []
 
     def write(shared: list[Array]) -> list[Array]:
         """Writes the step; what it reads of the shared numbers comes out."""
         evaluator = Evaluator(code, limit, copies=copies)
-        given = [_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)]
-        args = [*given, *own_lanes, *state_lanes, objects([n], ()), *path_lanes]
-        attempts = [evaluator.attempt(closed, args)]
+        given = [*(_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)), *args]
+        attempts = [evaluator.attempt(closed, given)]
         if thorough:
             code.branch(attempts[0].taken, "step.accept", "step.thorough")
-            attempts.append(evaluator.attempt(closed, args, attempts[0]))
+            attempts.append(evaluator.attempt(closed, given, attempts[0]))
         made[:] = [attempts, [name for _, name in evaluator.uniforms], limit - evaluator.left]
         return [_as_word(x) for x, _ in evaluator.uniforms]
 
+    structs = as_reals([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns])
     uniforms = _by_words(jax.make_jaxpr(write)(structs))
     attempts, names, operations = made
-    columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
-    drawn, draws = (None, None) if draw is None or not columns else _drawn(code, draw, columns, owned[-1], limit)
-    inputs = Inputs(before, owned, [read[i] for i in columns], names, n)
-    return NativeLoop(written(code, inputs, attempts, target, draws), uniforms, drawn, operations, columns, shapes[1])
+    return Attempted(attempts, names, operations, uniforms)
 
 
 class Drawing(NamedTuple):
@@ -209,7 +233,7 @@ def _with_pattern(x: Array, pattern: Any) -> LaneArray:
     return objects([e if v is None else number(v, dtype) for e, v in zip(flat, fixed, strict=True)], shape)
 
 
-def _named(stem: str, structs: Sequence) -> tuple[list[Value], list[LaneArray]]:
+def named(stem: str, structs: Sequence) -> tuple[list[Value], list[LaneArray]]:
     """Names for all elements of some arrays, flat and as lanes."""
     flat: list[Value] = []
     lanes = []

@@ -173,7 +173,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     lines = {
         "read_state": memory.read(state, "%state", "%state.base", ".start"),
         "read_own": memory.read(own, "%own", "%own.base"),
-        "read_n": _spread(code, number.name, "%n.now", np.int64),
+        "read_n": spread(code, number.name, "%n.now", np.int64),
         "moving": [
             f"  {x.name} = phi {code.kind(x.dtype)} [{x.name}.start, %member], [{code.text(y)}, %step.next]"
             for x, y in zip(state, outputs, strict=True)
@@ -199,11 +199,11 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     )  # fmt: skip
     steps = packed(steps, code.groups, "member") if code.groups else steps
     read = "\n".join(line for i, x in enumerate(shared) for line in memory.read_shared(i, x))
-    text = "\n".join([target.around(steps, read, sizes), *code.functions.values(), _ATTRIBUTES])
+    text = "\n".join([target.around(steps, read, sizes), *code.functions.values(), ATTRIBUTES])
     return target.loop(text, sizes)
 
 
-_ATTRIBUTES = """\
+ATTRIBUTES = """\
 attributes #0 = { nounwind "no-trapping-math"="true" "no-builtins" }
 !0 = !{!"branch_weights", i32 2000, i32 1}
 """
@@ -226,7 +226,7 @@ def _path(memory: "Memory", path: list[Value], draw: Draw | None) -> tuple[list[
         for name, drawn in ((x.name, f"{x.name}.drawn"), (f"{x.name}.second", code.spelled(b))):
             after.append(f"  {name} = phi {kind} [{x.name}.kept, %step.path], [{drawn}, %{draw.block}]")
         kept.append(f"  {x.name}.kept = phi {kind} [zeroinitializer, %member], [{x.name}.second, %step.next]")
-    pair = _spread(code, draw.pair.name, "%pair", np.int64)
+    pair = spread(code, draw.pair.name, "%pair", np.int64)
     here = _DRAW.substitute(read_pair="\n".join(pair), drawn="\n".join([*draw.lines, *chosen]))
     return [here, *after], kept
 
@@ -277,11 +277,11 @@ class Memory:
         return [
             f"  {x.name}.at = getelementptr i64, {pointer} %uniforms, i64 {at}",
             f"  {x.name}.one = load {TYPES[x.dtype.name]}, {pointer} {x.name}.at, align 8",
-            *_spread(self.code, x.name, f"{x.name}.one", x.dtype),
+            *spread(self.code, x.name, f"{x.name}.one", x.dtype),
         ]
 
 
-def _spread(code: Code, name: str, scalar: str, dtype: Any) -> list[str]:
+def spread(code: Code, name: str, scalar: str, dtype: Any) -> list[str]:
     """The lines that give each member the same number."""
     one, kind = TYPES[np.dtype(dtype).name], code.kind(dtype)
     if code.width == 1:

@@ -153,7 +153,7 @@ def _jaxpr_key(jaxpr: jex.Jaxpr) -> Hashable:
 
     def atom(v):
         if isinstance(v, jex.Literal):
-            return ("literal", _value_key(v.val), str(v.aval))
+            return ("literal", value_key(v.val), str(v.aval))
         return name(v)
 
     head = tuple((name(v), str(v.aval)) for v in [*jaxpr.constvars, *jaxpr.invars])
@@ -162,23 +162,23 @@ def _jaxpr_key(jaxpr: jex.Jaxpr) -> Hashable:
             eqn.primitive,
             tuple(atom(v) for v in eqn.invars),
             tuple((name(v), str(v.aval)) for v in eqn.outvars),
-            tuple(sorted(((k, _value_key(v)) for k, v in eqn.params.items()), key=lambda kv: kv[0])),
+            tuple(sorted(((k, value_key(v)) for k, v in eqn.params.items()), key=lambda kv: kv[0])),
         )
         for eqn in jaxpr.eqns
     )
     return (head, body, tuple(atom(v) for v in jaxpr.outvars))
 
 
-def _value_key(value: Any) -> Hashable:
+def value_key(value: Any) -> Hashable:
     """A hashable stand-in for a parameter of an operation."""
     if isinstance(value, jex.ClosedJaxpr):
-        return ("closed", _jaxpr_key(value.jaxpr), tuple(_value_key(c) for c in value.consts))
+        return ("closed", _jaxpr_key(value.jaxpr), tuple(value_key(c) for c in value.consts))
     if isinstance(value, jex.Jaxpr):
         return ("jaxpr", _jaxpr_key(value))
     if isinstance(value, (tuple, list)):
-        return (type(value).__name__, tuple(_value_key(v) for v in value))
+        return (type(value).__name__, tuple(value_key(v) for v in value))
     if isinstance(value, dict):
-        return ("dict", tuple((str(k), _value_key(v)) for k, v in sorted(value.items(), key=str)))
+        return ("dict", tuple((str(k), value_key(v)) for k, v in sorted(value.items(), key=str)))
     if isinstance(value, float):
         return ("float", np.float64(value).tobytes())
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) and not isinstance(value, jax.core.Tracer):
@@ -196,7 +196,7 @@ class Constant:
 
     def __init__(self, value: Any):
         leaves, structure = jax.tree.flatten(value)
-        self.value, self._key = value, (structure, tuple(_value_key(x) for x in leaves))
+        self.value, self._key = value, (structure, tuple(value_key(x) for x in leaves))
 
     def __call__(self, *args: PyTree) -> PyTree:
         """Call the value, if it is a function."""

@@ -1,9 +1,10 @@
 """What a backend is: `prepare(plan)` gives a program, or a refusal with its reason."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
+import jax
 from jaxtyping import PyTree
 
 from ..plan import Plan, Tile
@@ -64,3 +65,11 @@ class Backend(Protocol):
     def __call__(self, plan: Plan) -> Program | Refusal:
         """A program for the plan, ready to run, or a refusal."""
         ...
+
+
+def on_cpu() -> AbstractContextManager[Any]:
+    """The CPU, whatever JAX's default device is."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX was told to know no CPU
+        return nullcontext()

@@ -58,8 +58,8 @@ class Singly:
             params = jax.tree.map(lambda x, a: x[lane : lane + 1] if a == 0 else x, params, axes)
         point, member = self.kernel.unpack(words[None, :, None]), self.tile.member[lane : lane + 1]
         args = self.core, self.window, self.plan.clock, member, params, np.full(1, n), np.ones(1, bool), point
-        after = alone(_careful_step, *args)
+        after = alone(careful_program, *args)
         return np.concatenate([as_words(np.asarray(x))[0] for x in jax.tree.leaves(after)])
 
 
-_careful_step = eqx.filter_jit(careful_step)
+careful_program = eqx.filter_jit(careful_step)

@@ -7,7 +7,7 @@ cannot solve a step either, the careful program takes it, compiled by XLA. So a 
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import equinox as eqx
@@ -20,7 +20,8 @@ from ...drivers import BLOCK
 from ...native.cpu import Cpu
 from ..plan import Plan, Tile
 from ..points import Point, Record, record
-from .base import Refusal
+from . import lattices
+from .base import Refusal, on_cpu
 from .hard import Singly
 from .increments import Source
 from .kernels import Held, Kernel, kernel_for, width_of
@@ -33,18 +34,12 @@ _SHORT = 2**17  # steps of members, some milliseconds: with fewer, Python takes 
 _MOST, _LEAST = 16, 8  # tiles that are then stepped as one, and how many such parts there are at least
 
 
-def prepare(plan: Plan) -> "NativeProgram | Refusal":
+def prepare(plan: Plan) -> "NativeProgram | lattices.LatticeProgram | Refusal":
     """Native code for the step of the plan, or why there is none."""
     kernel = kernel_for(plan, Cpu(width_of(plan)))
-    return kernel if isinstance(kernel, Refusal) else NativeProgram(plan, kernel)
-
-
-def on_cpu() -> AbstractContextManager[Any]:
-    """The CPU, whatever JAX's default device is."""
-    try:
-        return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:  # JAX was told to know no CPU
-        return nullcontext()
+    if not isinstance(kernel, Refusal):
+        return NativeProgram(plan, kernel)
+    return lattices.prepare(plan) if lattices.takes(plan) else kernel
 
 
 class NativeProgram:

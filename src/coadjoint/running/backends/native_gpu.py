@@ -23,12 +23,12 @@ from ..placing import cores
 from ..plan import Plan, Tile
 from ..points import Point, Record, record
 from . import launching
-from .base import Refusal
+from .base import Refusal, on_cpu
 from .hard import Singly
 from .increments import Source
 from .kernels import Held, Kernel, kernel_for, width_of
 from .launching import Machine
-from .native import on_cpu, reduced_rows, saved_rows
+from .native import reduced_rows, saved_rows
 from .reducing import CpuReduction, Reduction, constants, reduction_for
 from .words import as_words, words_in
 from .xla import Core, start_tile

@@ -1,0 +1,237 @@
+"""Large lattices as native code: a step as sweeps over the sites (see `sites.py`), shared out among threads.
+
+So a step costs each site the same, however many there are, and little is written to memory. No result depends on the
+number of threads.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ...drivers import BLOCK, Window
+from ...native.sweeps import WIDTH, padded
+from ..exclusive import alone
+from ..members import params_of, with_params
+from ..placing import cores
+from ..plan import Plan, Tile
+from ..points import Point, Record
+from .base import Refusal, on_cpu
+from .hard import careful_program
+from .sites import Kernel, copies, kernel_for
+from .xla import Core, Starts, reduced_by_xla
+
+FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long
+_SHARE = 2**14  # sites that are worth a thread
+
+
+def takes(plan: Plan) -> bool:
+    """Whether a system has so many equal copies that sweeps over them may pay."""
+    return copies(plan) >= FEWEST
+
+
+def prepare(plan: Plan) -> "LatticeProgram | Refusal":
+    """Sweeps for the step of the plan, or why there are none."""
+    if plan.backend == "auto" and jax.default_backend() != "cpu":
+        return Refusal("A large lattice is done by XLA on an accelerator.", expected=True)
+    kernel = kernel_for(plan)
+    return kernel if isinstance(kernel, Refusal) else LatticeProgram(plan, kernel)
+
+
+class LatticeProgram:
+    """Tiles of large lattices, one member after the other, each by all cores."""
+
+    backend, reason = "native", ""
+    together: int = 1
+    workers: int | None = 1
+    merge: Callable[[PyTree, PyTree], PyTree] | None = None
+
+    def __init__(self, plan: Plan, kernel: Kernel):
+        self.plan, self.kernel, self.core = plan, kernel, Core.of(plan)
+        self.starts = Starts(plan, self.core)
+
+    def placed(self) -> AbstractContextManager[Any]:
+        """The CPU."""
+        return on_cpu()
+
+    def slots(self, tile: Tile) -> int:
+        """As the plan has it."""
+        return self.plan.slots
+
+    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+        """The points before the first step, and what is saved of them."""
+        points, first = self.starts(tile)
+        return points, reduced_by_xla(self.plan, first, 1)
+
+    def stepper(self, tile: Tile, points: Point, n: int) -> "LatticeStepper":
+        """Ready to go on."""
+        return LatticeStepper(self, tile, points, n)
+
+
+class LatticeStepper:
+    """The members of a tile, in memory as sweeps read it; what lies there only during a step they share."""
+
+    def __init__(self, program: LatticeProgram, tile: Tile, points: Point, n: int):
+        self.program, self.plan, self.tile, self.n = program, program.plan, tile, n
+        self.thorough = False
+        self.totals = jax.tree.map(np.array, points.totals)
+        leaves = [np.asarray(x) for x in jax.tree.leaves((points.mu, points.carry))]
+        layout = program.kernel.layout
+        self.numbers = [self._numbers(i) for i in range(tile.member.size)]
+        self.states = [self._laid_out(i, [x[i] for x in leaves]) for i in range(tile.member.size)]
+        self.spare, self.kept = (np.empty((layout.planes[x], padded(layout.sites))) for x in ("old", "kept"))
+        self.path = np.zeros((2 * layout.path, padded(layout.sites)))
+        self.kernel = program.kernel
+
+    def _numbers(self, i: int) -> tuple[list, list[np.ndarray]]:
+        """The numbers of a member's system: those that all sites share, with dt, and those that are by site."""
+        plan, tile = self.plan, self.tile
+        own = plan.system if plan.axes is None else with_params(plan.system, params_of(tile.params, plan.axes, i))
+        both = list(zip(jax.tree.leaves(eqx.filter(own, eqx.is_array)), self.program.kernel.by_site, strict=True))
+        return [*(x for x, here in both if not here), plan.clock.dt], [np.asarray(x) for x, here in both if here]
+
+    def _laid_out(self, i: int, leaves: list[np.ndarray]) -> dict[str, np.ndarray]:
+        """The arrays of a member, and those of its system that are by site, as planes."""
+        layout = self.program.kernel.layout
+        sites = layout.sites
+        out = {area: np.empty((layout.planes[area], padded(sites))) for area in ("old", "fixed")}
+        for x, (area, at), size in zip([*leaves, *self.numbers[i][1]], layout.places, layout.sizes, strict=True):
+            planes = out[area][at : at + size]
+            planes[:, :sites] = x.reshape(sites, size).T
+            planes[:, sites:] = planes[:, :1]
+        return out
+
+    def _point(self, i: int) -> tuple[Any, PyTree]:
+        """The state of a member, and what the method carries along."""
+        layout, state = self.kernel.layout, self.states[i]
+        structs, treedef = jax.tree.flatten(self.plan.point[:2])
+        both = zip(structs, layout.places, layout.sizes, strict=False)
+        planes = ((s, state[area][at : at + size, : layout.sites]) for s, (area, at), size in both)
+        return jax.tree.unflatten(treedef, [np.ascontiguousarray(x.T).reshape(s.shape) for s, x in planes])
+
+    def points(self) -> Point:
+        """Where the members are."""
+        each = [self._point(i) for i in range(len(self.states))]
+        mu, carry = jax.tree.map(lambda *x: np.stack(x), *each)
+        return Point(mu, carry, jax.tree.map(np.array, self.totals))
+
+    def advance(self, n1: int) -> PyTree:
+        """Steps up to n₁, of one member after the other."""
+        workers = max(1, min(cores(), self.kernel.layout.sites // _SHARE))
+        with ThreadPoolExecutor(workers) as pool:
+            rows = [_Run(self, i, pool, workers).advance(n1) for i in range(len(self.states))]
+        self.n = n1
+        rows = jax.tree.map(lambda *x: np.stack(x), *rows[: self.tile.count])
+        return reduced_by_xla(self.plan, rows, self.plan.slots + 1)
+
+    def more_thorough(self) -> bool:
+        """Go on with the thorough kernel, unless that was done already, or there is none."""
+        kernel = None if self.thorough else kernel_for(self.plan, thorough=True)
+        self.thorough = True
+        if not isinstance(kernel, Kernel):
+            return False
+        self.kernel = kernel
+        return True
+
+    def careful(self, i: int, n: int, window: Window) -> None:
+        """Step n of a member by XLA, which says so if it cannot be solved."""
+        tile, one = self.tile, slice(i, i + 1)
+        mu, carry = jax.tree.map(lambda x: x[None], self._point(i))
+        point = Point(mu, carry, jax.tree.map(lambda x: x[one], self.totals))
+        params = None if self.plan.axes is None else params_of(tile.params, self.plan.axes, np.array([i]))
+        args = self.program.core, window, self.plan.clock, tile.member[one], params, np.full(1, n)
+        after = jax.tree.map(np.asarray, alone(careful_program, *args, np.ones(1, bool), point))
+        self.states[i] = self._laid_out(i, [x[0] for x in jax.tree.leaves(after[:2])])
+        for total, new in zip(self.totals, after.totals, strict=True):
+            total[one] = new
+
+    def record(self, i: int) -> Record:
+        """What is saved of a member."""
+        mu, carry = self._point(i)
+        values = mu if self.plan.save is None else jax.tree.map(np.asarray, _saved(self.plan.save, mu))
+        return Record(values, self.plan.integrator.group(carry))
+
+
+class _Run:
+    """One member on its way."""
+
+    def __init__(self, stepper: LatticeStepper, i: int, pool: ThreadPoolExecutor, workers: int):
+        self.stepper, self.i, self.pool = stepper, i, pool
+        self.plan, self.kernel = stepper.plan, stepper.kernel
+        groups = stepper.path.shape[1] // WIDTH
+        self.parts = [(groups * k // workers, groups * (k + 1) // workers) for k in range(workers)]
+        self.member, self.window = stepper.tile.member[i], self.plan.window(stepper.n // BLOCK)
+        self.sweeps: dict[Any, list[Callable]] = {}  # by where they read and write
+        self.pair = -1  # of steps, for which increments are there
+        if (draw := self.kernel.draw) is not None:
+            numbers = draw.uniforms([*jax.tree.leaves(self.window), np.int64(self.member)])
+            self.draw = draw.over(numbers, {"path": stepper.path})
+
+    def advance(self, n1: int) -> Record:
+        """Steps up to n₁; what is saved on the way."""
+        stepper, saved = self.stepper, []
+        for n in range(stepper.n, n1):
+            self._step(n)
+            if (n + 1) % self.plan.save_every == 0:
+                saved.append(stepper.record(self.i))
+        empty = jax.tree.map(lambda s: np.empty((0, *s.shape), s.dtype), self.plan.record)
+        return jax.tree.map(lambda *x: np.stack(x), *saved) if saved else empty
+
+    def _step(self, n: int) -> None:
+        stepper, i = self.stepper, self.i
+        self._draw(n)
+        while any(self._swept(sweep, 0) for sweep in self._over(n)):
+            if not stepper.more_thorough():
+                return stepper.careful(i, n, self.window)
+            self.sweeps = {}
+        state = stepper.states[i]
+        state["old"], stepper.spare = stepper.spare, state["old"]
+        stepper.totals.substeps[i] += 1
+        return None
+
+    def _over(self, n: int) -> list[Callable]:
+        """The sweeps of step n, over the memory that they read and write then."""
+        stepper, each = self.stepper, self.kernel.layout.path
+        state, row = stepper.states[self.i], n % 2
+        key = id(state["old"]), row
+        if key not in self.sweeps:
+            path = stepper.path[row * each : (row + 1) * each]
+            areas = state | {"new": stepper.spare, "kept": stepper.kept, "path": path}
+            shared, _ = stepper.numbers[self.i]
+            self.sweeps[key] = [sweep.over(sweep.uniforms(shared), areas) for sweep in stepper.kernel.sweeps]
+        return self.sweeps[key]
+
+    def _swept(self, sweep: Callable[[int, int, int], int], number: int) -> int:
+        """A sweep over all sites; how many groups could not be done."""
+        if len(self.parts) == 1:
+            return sweep(*self.parts[0], number)
+        return sum(self.pool.map(lambda part: sweep(part[0], part[1], number), self.parts))
+
+    def _draw(self, n: int) -> None:
+        """The increments of step n are there."""
+        each = self.kernel.layout.path
+        if not each or n // 2 == self.pair:
+            return
+        self.pair = n // 2
+        if self.kernel.draw is not None:
+            self._swept(self.draw, self.pair)
+        else:
+            sites, planes = self.kernel.layout.sites, self.stepper.path
+            two = np.asarray(_two_steps(self.window, self.member, 2 * self.pair))
+            planes[:, :sites] = two.reshape(2, sites, each).swapaxes(1, 2).reshape(-1, sites)
+
+
+@jax.jit
+def _two_steps(window: Window, member: Array, first: Array) -> Array:
+    return window.steps(member, first, 2).S
+
+
+@eqx.filter_jit
+def _saved(save: Callable[[Array], PyTree], mu: np.ndarray) -> PyTree:
+    return save(jnp.asarray(mu))

@@ -1,0 +1,207 @@
+"""The step of a large lattice, written for one of its sites and made native code.
+
+A system of N copies of one algebra, at each of which the same happens, is written for a single site: its algebra, and
+ζ there, which reads neighbours (`native/sites.py`). A method that is `sitewise` does not tell the difference. What
+comes of it are sweeps over the sites (`native/sweeps.py`).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ...algebras.base import Element, LieAlgebra, State
+from ...algebras.product import Product
+from ...drivers import BrownianWindow, Increment, Needs
+from ...native.lanes import free
+from ...native.refused import Refused
+from ...native.sites import OneSite, Sited
+from ...native.sweeps import Place, Sweep, cut
+from ...numerics.caching import Bounded
+from ...systems import System
+from ..plan import Plan
+from ..points import start
+from .base import Refusal
+
+_OPERATIONS = 20_000  # of a sweep
+
+
+class SiteSystem:
+    """A system of many copies as one of them sees it: what a method asks of a `System`, at one site."""
+
+    def __init__(self, system: System, factor: LieAlgebra, sites: int, numbers: PyTree):
+        self.algebra, self.sign, self.side, self.additive = factor, system.sign, system.side, system.additive
+        self.noises, self.n_noise = system.noises, system.n_noise // sites
+        self._whole, self._sites, self._numbers = system, sites, numbers  # those of the site, where they are by site
+
+    def _here(self, fn: Callable, *args: Array | Sited) -> Array:
+        """What fn(system, …) is at one site."""
+        leaves, treedef = jax.tree.flatten(self._numbers)
+        rest = eqx.filter(self._whole, eqx.is_array, inverse=True)
+        given = [*leaves, *args]
+        structs = [jax.ShapeDtypeStruct(x.shape, x.value.dtype if isinstance(x, Sited) else x.dtype) for x in given]
+
+        def whole(*xs: Array) -> Array:
+            system = eqx.combine(jax.tree.unflatten(treedef, xs[: len(leaves)]), rest)
+            return fn(system, *xs[len(leaves) :])
+
+        site = OneSite(self._sites)
+        (out,) = site.evaluate(jax.make_jaxpr(whole)(*structs), given)
+        return site.home(out).value
+
+    def _all(self, x: Array) -> Sited:
+        """The vector of all sites, of which this site has x."""
+        return Sited(x, (x.size * self._sites,))
+
+    def drift(self, mu: State) -> Element:
+        """∂h/∂μ + g."""
+        return self._here(System.drift, self._all(mu))
+
+    def noise(self, mu: State, dS: Float[Array, " M"]) -> Element:
+        """Σ_i ∂h_i/∂μ dS^i."""
+        return self._here(System.noise, self._all(mu), self._all(dS))
+
+    def zeta(self, mu: State, dt: Float[Array, ""], dS: Float[Array, " M"]) -> Element:
+        """(∂h/∂μ + g) dt + Σ_i ∂h_i/∂μ dS^i."""
+        zeta = self.drift(mu) * dt
+        return zeta + self.noise(mu, dS) if self.noises else zeta
+
+
+class Layout(NamedTuple):
+    """Where the arrays of a point lie: the state, what is carried along, and numbers of the system that are by site."""
+
+    sites: int
+    places: list[Place]
+    sizes: list[int]  # numbers of each at a site
+    planes: dict[str, int]  # of each area
+    path: int  # increments at a site
+
+
+class Kernel(NamedTuple):
+    """The sweeps of a step, the one that draws the path for two steps, and where all that lies."""
+
+    sweeps: list[Sweep]
+    draw: Sweep | None  # None if there is no path, or if it is given
+    layout: Layout
+    by_site: tuple[bool, ...]  # which numbers of the system are
+
+
+_kernels: Bounded[Kernel | Refusal] = Bounded()
+
+
+def copies(plan: Plan) -> int:
+    """How many copies of one algebra a system is made of; 0 if it is something else."""
+    algebra = plan.system.algebra
+    return algebra.counts[0] if isinstance(algebra, Product) and len(algebra.kinds) == 1 else 0
+
+
+def kernel_for(plan: Plan, thorough: bool = False) -> Kernel | Refusal:
+    """The kernel of a plan, or why there is none; found out once for plans alike."""
+    arrays = [x for x in jax.tree.leaves((plan.system, plan.point, plan.increment)) if hasattr(x, "dtype")]
+    window = jax.tree.structure(plan.first_window)
+    key = plan.structure, tuple((x.shape, str(x.dtype)) for x in arrays), window, thorough
+
+    def make() -> Kernel | Refusal:
+        try:
+            with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
+                return _make(plan, thorough)
+        except Refused as refused:
+            return Refusal(str(refused))
+        except Exception as error:
+            text = " ".join(str(error).split())[:200]
+            return Refusal(f"Making native code failed: {type(error).__name__}: {text}")
+
+    return _kernels.get(key, make)
+
+
+def _make(plan: Plan, thorough: bool) -> Kernel:
+    """Write and compile the sweeps."""
+    system, sites, method = plan.system, copies(plan), plan.integrator.fast()
+    _check(plan, sites)
+    assert isinstance(system.algebra, Product)
+    factor = system.algebra.kinds[0]
+    leaves, treedef = jax.tree.flatten(eqx.filter(system, eqx.is_array))
+    by_site = tuple(x.size >= sites and x.size % sites == 0 for x in leaves)
+    here = [jax.ShapeDtypeStruct((x.size // sites,), x.dtype) for x, own in zip(leaves, by_site, strict=True) if own]
+    patterns: list[Any] = [*(free(x) for x, own in zip(leaves, by_site, strict=True) if not own), free(0.0)]
+    flat, structure = jax.tree.flatten(_site_point(plan, factor, sites))
+    structs = _structs(patterns)
+
+    def step(shared: list, here: list, flat: list, dS: Array) -> tuple[list, Array]:
+        *rest, dt = shared
+        given, own = iter(rest), iter(here)
+        numbers = [Sited(next(own), x.shape) if s else next(given) for x, s in zip(leaves, by_site, strict=True)]
+        site: Any = SiteSystem(system, factor, sites, jax.tree.unflatten(treedef, numbers))
+        mu, carry = jax.tree.unflatten(structure, flat)
+        increment = Increment(dS, jnp.full((), jnp.inf))
+        mu, carry, info = method.step(site, mu, jnp.zeros(()), dt, increment, carry)  # nothing depends on time
+        return jax.tree.leaves((mu, carry)), info.converged
+
+    path = jax.ShapeDtypeStruct((system.n_noise // sites,), jnp.float64)
+    closed = jax.make_jaxpr(step)(structs, here, flat, path)
+    jaxpr, first = closed.jaxpr, len(patterns) + len(here)
+    stays = [v is w for v, w in zip(jaxpr.invars[first:-1], jaxpr.outvars[:-1], strict=True)]
+    layout = _layout(sites, [*flat, *here], [*stays, *[True] * len(here)], path.size)
+    places, fixed = layout.places[: len(flat)], layout.places[len(flat) :]
+    outputs = [None if s else Place("new", p.plane) for s, p in zip(stays, places, strict=True)]
+    plans, layout.planes["kept"] = cut(closed, len(patterns), [*fixed, *places, Place("path")], outputs)
+    sweeps = [Sweep(p, patterns, sites, _OPERATIONS, thorough) for p in plans]
+    return Kernel(sweeps, _drawing(plan, sites), layout, by_site)
+
+
+def _check(plan: Plan, sites: int) -> None:
+    """Refuse what is not done site by site."""
+    name = type(plan.integrator).__name__
+    if not plan.integrator.sitewise:
+        raise Refused(f"Of {sites} copies native code takes methods that do each by itself, like HeunMK, not {name}.")
+    if plan.system.n_noise % sites or plan.needs != Needs():
+        raise Refused(f"A path of more than increments, as many for each of {sites} copies, has no native code.")
+
+
+def _site_point(plan: Plan, factor: LieAlgebra, sites: int) -> tuple[Any, PyTree]:
+    """Shapes of the state, and of what the method carries along, at one site; the whole has them of all sites."""
+    site: Any = SiteSystem(plan.system, factor, sites, None)
+    mu = jax.ShapeDtypeStruct((factor.dim,), jnp.float64)
+    own = jax.eval_shape(lambda mu: start(site, plan.integrator, mu, plan.group), mu)
+    both = zip(jax.tree.leaves(own[:2]), jax.tree.leaves(plan.point[:2]), strict=True)
+    if factor.shape != mu.shape or any(a.size * sites != b.size for a, b in both):
+        raise Refused("What a step carries along of large lattices of such copies has no native code.")
+    return own[:2]
+
+
+def _structs(patterns: list[Any]) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns]
+
+
+def _layout(sites: int, structs: list, stays: list[bool], path: int) -> Layout:
+    planes = {"old": 0, "fixed": 0}
+    places, sizes = [], [math.prod(x.shape) for x in structs]
+    for size, fixed in zip(sizes, stays, strict=True):
+        area = "fixed" if fixed else "old"
+        places.append(Place(area, planes[area]))
+        planes[area] += size
+    return Layout(sites, places, sizes, planes, path)
+
+
+def _drawing(plan: Plan, sites: int) -> Sweep | None:
+    """The sweep that draws the increments of steps 2k and 2k + 1 at each site; None if the path is given."""
+    window, each = plan.first_window, plan.system.n_noise // sites
+    if not each or not isinstance(window, BrownianWindow):
+        return None
+    leaves, treedef = jax.tree.flatten(window)
+    patterns: list[Any] = [*map(free, leaves), free(np.int64(0))]
+
+    def pair(shared: list, site: Array, k: Array) -> tuple[Array, Array]:
+        *rest, member = shared
+        channels = site * each + jnp.arange(each)
+        return jax.tree.unflatten(treedef, rest).pair(member, k, channels).S, jnp.ones((), bool)
+
+    integer = jax.ShapeDtypeStruct((), jnp.int64)
+    closed = jax.make_jaxpr(pair)(_structs(patterns), integer, integer)
+    ((only,), _) = cut(closed, len(patterns), [Place("site"), Place("number")], [Place("path")])
+    return Sweep(only, patterns, sites, _OPERATIONS, False)

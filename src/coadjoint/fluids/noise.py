@@ -12,7 +12,7 @@ from ..numerics import checks
 from ..numerics.arrays import placed
 from .sphere import index
 from .surface import Matrix, Surface
-from .torus import Torus, wavenumbers
+from .torus import FewModes, Torus, wavenumbers
 
 _STACKED = 2**16  # numbers in matrices of noise up to which they are formed one by one
 
@@ -25,17 +25,20 @@ class ModeNoise(Noise):
     at: Array  # (M, r): where in the flattened coefficients …
     real: Array  # … and what stands there
     imaginary: Array | None
+    few: FewModes | None = eqx.field(default=None, metadata={"unless": None})  # on the torus
     additive: bool = eqx.field(default=True, static=True, init=False)
 
     def apply(self, mu: Any, dS: Float[Array, " M"], params: PyTree = None) -> Matrix:
         """The matrix of rate Σ_i ζ_i dS^i; real and imaginary parts apart, for complex scatters are slow on GPUs."""
+
+        def coefficients(at: Array, size: int) -> Array:
+            total = lambda values: jnp.zeros(size).at[at].add(dS[:, None] * values, mode="drop")
+            return total(self.real) if self.imaginary is None else total(self.real) + 1j * total(self.imaginary)
+
+        if self.few is not None:
+            return self.few.matrix(coefficients)
         shape = self.surface.shape
-
-        def total(values: Array) -> Array:
-            return jnp.zeros(int(np.prod(shape))).at[self.at].add(dS[:, None] * values).reshape(shape)
-
-        c = total(self.real)
-        return _moving(self.surface, c if self.imaginary is None else c + 1j * total(self.imaginary))
+        return _moving(self.surface, coefficients(self.at, int(np.prod(shape))).reshape(shape))
 
 
 class FieldNoise(Noise):
@@ -139,7 +142,8 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
     real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     imaginary = amplitudes.imag[:, None] * np.array([1.0, -1.0]) if jnp.iscomplexobj(amplitudes) else None
-    return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary)
+    few = surface.few(at)
+    return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary, few=few)
 
 
 def _of_shells(

@@ -1,5 +1,6 @@
 """The torus [0, 2π)²: Fourier coefficients, matrices of su(n) for odd n, values on a grid."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -7,9 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Complex
+from jaxtyping import Array, Complex, Int
 
 from ..numerics import checks, spread
+from ..numerics.arrays import placed
 from ..numerics.diagonals import diagonals, from_diagonals, inverse_squared, on_torus
 from .surface import Coefficients, Matrix, Surface
 
@@ -82,6 +84,10 @@ class Torus(Surface):
         if self.n <= _SMALL:
             return super().inverse(W, screening)
         return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W)
+
+    def few(self, at: np.ndarray) -> "FewModes | None":
+        """How fields on few modes become matrices, which stand there in the flattened coefficients."""
+        return None if self.n <= _SMALL else FewModes.of(self, at)
 
     def _turned(self, omega: Any) -> Any:
         """ω_(m1, −m2), unless the orientation is that of the paper."""
@@ -171,10 +177,47 @@ def _from_modes(omega: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
     phases, _, _ = _tables(n)
     half = np.arange(n) * ((n + 1) // 2) % n  # q/2 mod n
     spectrum = (omega * phases)[half, : n // 2 + 1].T
-    transform = lambda spectrum: (0.25j * n / np.pi) * jnp.fft.ifft(spectrum, axis=1, norm="forward")
     if spread.mesh() is not None:
-        return spread.from_diagonals(transform, spectrum)
-    return from_diagonals(transform(spectrum))
+        return spread.from_diagonals(_along_diagonal, spectrum)
+    return from_diagonals(_along_diagonal(spectrum))
+
+
+def _along_diagonal(spectrum: Complex[Array, "d n"]) -> Complex[Array, "d n"]:
+    """Diagonals of (i/2ε) Σ ω_m T_m from the coefficients at their frequencies q, times exp(iε m₁m₂)."""
+    return (0.25j * spectrum.shape[-1] / np.pi) * jnp.fft.ifft(spectrum, axis=1, norm="forward")
+
+
+class FewModes(eqx.Module):
+    """Real fields on few modes, whose matrices have few diagonals that are not 0: no more than these are transformed.
+
+    Their spectrum has a row for each diagonal, with the frequencies q = 2m₁ mod n, and a last one of zeros.
+    """
+
+    at: Int[Array, "..."]  # where in the flattened spectrum a mode stands; of opposite ones one does, the other beyond
+    row: Int[Array, " d"]  # of the diagonals d = 0 … n//2
+    phases: Complex[Array, "k n"]  # exp(iε m₁m₂)
+
+    @staticmethod
+    def of(torus: Torus, at: np.ndarray) -> "FewModes":
+        """Modes by their places in the flattened coefficients."""
+        n = torus.n
+        m1, m2 = at // n, at % n if torus.orientation == "paper" else -at % n
+        found = np.unique(m2[m2 <= n // 2])
+        row = np.full(n // 2 + 1, len(found))
+        row[found] = np.arange(len(found))
+        half = np.arange(n) * ((n + 1) // 2) % n
+        phases = np.exp(2j * np.pi * (np.append(found, 0)[:, None] * half % n) / n)
+        q = 2 * m1 % n
+        beyond = phases.size
+        where = np.where(m2 <= n // 2, row[np.minimum(m2, n // 2)] * n + q, beyond)
+        return FewModes(placed(where), placed(row), placed(phases))
+
+    def matrix(self, coefficients: Callable[[Array, int], Array]) -> Matrix:
+        """The matrix of the field whose coefficients(at, size) stand in a flattened spectrum of that size."""
+        spectrum = coefficients(self.at, self.phases.size).reshape(self.phases.shape) * self.phases
+        if spread.mesh() is not None:
+            return spread.from_diagonals(_along_diagonal, spectrum[self.row])
+        return from_diagonals(_along_diagonal(spectrum), self.row)
 
 
 @partial(jnp.vectorize, signature="(n,n)->(n,n)")

@@ -39,6 +39,7 @@ from jaxtyping import Array, Bool, Complex, Float, Int
 from ..numerics import spread
 from ..numerics.narrow import roughly
 from ..numerics.pairs import (
+    DIGITS,
     F32,
     F64,
     Level,
@@ -53,16 +54,17 @@ from ..numerics.pairs import (
     symmetric_product,
     unpair,
 )
+from .matrix_series import left_out, one_less, rough_tanh, tanh, tanh_derivative
 from .past import Past, Start, extrapolated, remembered
 
 _ROUND_OFF = 2e-16
 _INNER = 6  # times that what δ calls for is followed in turn …
 _LEFT = 0.8  # … until so much of the tolerance is left
 _NEXT = 0.004  # of the tolerance: a larger δ is followed where the next steps start from this one, and would inherit it
+_SMOOTH = 1000  # size from which ζ moves so little in a step that a start leaves out what is of first order in that
 _RATE = 0.1  # no smaller one is relied on where no evaluation follows: that of a δ says little of the next
 # On a CPU, and on a GPU:
-_DIGITS = {False: 1e-7, True: 2e-5}  # relative errors of what products correct …
-_FOLLOWED = {False: 2e-9, True: 1e-10}  # … and δ, over ‖S‖, up to which it is followed without another evaluation
+_FOLLOWED = {False: 2e-9, True: 1e-10}  # δ, over ‖S‖, up to which it is followed without another evaluation
 # x coth x = 1 + Σ c_k x²ᵏ, c_k = −2 ζ(2k) (−1)ᵏ/π²ᵏ.
 _ZETA = (sum(j ** (-2 * k) for j in range(1, 99)) for k in range(3, 14))
 _COTH = (1 / 3, -1 / 45, *(-2 * (-1) ** k * zeta / pi ** (2 * k) for k, zeta in enumerate(_ZETA, 3)))
@@ -88,22 +90,33 @@ class Solved(NamedTuple):
     past: Past | None
 
 
-class _At(NamedTuple):
-    """Where the iteration stands, what an evaluation there gave, and whether it goes on from there."""
+class _Place(NamedTuple):
+    """Where the iteration stands."""
 
     S: Pair
-    a: Pair | None  # if it is not S
+    tanh: Pair | None  # of S, which is a, if that is not S
     D: Pair
     E: Pair
     stale: Bool[Array, ""]  # whether a is tanh S to a few digits only
     reach: Float[Array, ""]  # what the series of a leaves out, relative
+    rate: Float[Array, ""]  # at which δ fell when it was followed
+    k: Int[Array, ""]
+
+    @property
+    def a(self) -> Pair:
+        """S or tanh S."""
+        return self.S if self.tanh is None else self.tanh
+
+
+class _At(NamedTuple):
+    """What an evaluation there gave, and whether the iteration goes on."""
+
+    place: _Place
     t: Pair
     d: Pair  # what D moves by for this a …
     u: Pair  # … and [a, D]
     delta: Pair
     r: Float[Array, ""]  # ‖r‖
-    rate: Float[Array, ""]  # at which δ fell when it was followed
-    k: Int[Array, ""]
     going: Bool[Array, ""]
 
 
@@ -116,6 +129,7 @@ class _Step:
     def __init__(self, rule: Rule, W: Complex[Array, "n n"], field: Field, N: Complex[Array, "n n"] | None):
         self.rule, self.n, self.field, self.matrix = rule, W.shape[-1], field, W
         self.ends, self.path = rule.mean or rule.exp, rule.exp and not rule.mean  # M̄ is wanted; it leads to M
+        self.smooth = on_gpu() and self.n >= _SMOOTH
         self.W = pair(W)
         self.w = self.W.astype(F32)
         self.N = None if N is None else pair(N)
@@ -137,15 +151,17 @@ class _Step:
         along = unpair(dX, self.n)
         return pair(roughly(lambda x: jax.jvp(self.field, (self.matrix,), (x,))[1], along)).astype(F32)
 
-    def follow(self, delta: Pair, a: Pair, X: Pair, ends: Pair, E: Pair, fine: bool) -> tuple[Pair, Pair, Pair]:
-        """δX, and what D and M move by when S moves by δ; X is W + D, `ends` is M̄."""
-        y = product(delta, X, Level.FINE if fine else Level.LEAST)
-        G = y + product(E, y, Level.LOW if fine else Level.LEAST)
-        dD = skew(G)
-        dM = dD - skew(product(G, a, Level.LEAST)) if self.ends else dD
+    def follow(self, delta: Pair, X: Pair, E: Pair, level: Level) -> tuple[Pair, Pair]:
+        """δX and G when S moves by δ; X is W + D."""
+        y = product(delta, X, level)
+        return y, y + product(E, y, Level.LEAST if level is Level.LEAST else Level.LOW)
+
+    def mean_follows(self, delta: Pair, y: Pair, G: Pair, a: Pair, ends: Pair) -> Pair:
+        """What M moves by; `ends` is M̄."""
+        dM = skew(G - product(G, a, Level.LEAST)) if self.ends else skew(G)
         if self.path:  # less a third of [δ, M̄] + [S, dM̄], to second order in S
             dM = dM - skew(product(delta, ends, Level.LEAST) + product(a, skew(y), Level.LEAST)) / 3
-        return y, dD, dM
+        return dM
 
     def mean_state(self, S: Pair, M: Pair) -> tuple[Pair, Float[Array, ""]]:
         """M of the path from M̄, and about how far it is off, relative to W: the term left out, digits of the others."""
@@ -155,7 +171,7 @@ class _Step:
         ratio = (norm(x1) / jnp.maximum(norm(M), 1e-300)) ** 2  # of x³M̄ to xM̄, and so on
         exact = lambda x: twice(S, x, Level.DOUBLE)
         rough = lambda x: twice(s, x.astype(F32), Level.FINE).astype(F64)
-        x3 = lax.cond(-_COTH[1] * ratio * norm(x1) * _DIGITS[on_gpu()] > tol, exact, rough, x1)
+        x3 = lax.cond(-_COTH[1] * ratio * norm(x1) * DIGITS[on_gpu()] > tol, exact, rough, x1)
         c = jnp.asarray(_COTH)
 
         def going(state: tuple) -> Bool[Array, ""]:
@@ -169,18 +185,19 @@ class _Step:
             return k + 1, x, total - c[k].astype(F32) * x, after, after / jnp.maximum(size, 1e-300)
 
         size, ratio = norm(x3), norm(x3) / jnp.maximum(norm(x1), 1e-300)
-        digits = _DIGITS[on_gpu()] * _COTH[2] * size * ratio
+        digits = DIGITS[on_gpu()] * _COTH[2] * size * ratio
         first = jnp.asarray(2), x3.astype(F32), jnp.zeros_like(s), size, ratio
         k, _, rest, size, ratio = lax.while_loop(going, further, first)
         left = (jnp.abs(c[k]) * size * ratio + digits) / jnp.where(self.size > 0, self.size, 1.0)
         return M - _COTH[0] * x1 - _COTH[1] * x3 + rest.astype(F64), left
 
-    def start(self, guess: Pair | None) -> tuple[_At, Float[Array, ""]]:
+    def start(self, guess: Pair | None) -> tuple[_Place, Float[Array, ""]]:
         """S, D and E to a few digits; how many digits corrections will have."""
         exp, w = self.rule.exp, self.w
-        if guess is None:  # D is [S, W] to first order
+        if guess is None:
             s = self.rough_half_zeta(None)
-            s = s + self.linear(skew(product(s, w, Level.LEAST)))
+            if not self.smooth:  # D is [S, W] to first order
+                s = s + self.linear(skew(product(s, w, Level.LEAST)))
         else:
             s = guess.astype(F32)
         E, digits, reach = one_less(s, exp)
@@ -191,107 +208,108 @@ class _Step:
         if self.path:
             M = M - skew(product(s, ends, Level.LEAST)) / 3
         delta = self.rough_half_zeta(M) - s
-        _, dD, dM = self.follow(delta, s, w + D, ends, E, False)
+        y, G = self.follow(delta, w + D, E, Level.LEAST)
         moved_E = E + delta
         if guess is None:  # δ is not so small that what is of second order in s and δ could be left out
             z = product(s, delta, Level.LEAST)
             moved_E = moved_E + z + dagger(z)
         else:
             digits = digits + reach * norm(delta)
-        more = self.linear(dM)
+        more = self.linear(self.mean_follows(delta, y, G, s, ends))
         S = made_skew((s + delta + more).astype(F64))
         rate = norm(more) / jnp.maximum(norm(delta), 1e-300)
         a = rough_tanh(S) if exp else S
-        return self._at(S, a, (D + dD).astype(F64), moved_E, jnp.asarray(exp), jnp.zeros(()), rate), digits
+        return self._place(S, a, (D + skew(G)).astype(F64), moved_E, jnp.asarray(exp), jnp.zeros(()), rate), digits
 
-    def go_on(self, start: Start) -> tuple[_At, Float[Array, ""]]:
+    def go_on(self, start: Start) -> tuple[_Place, Float[Array, ""]]:
         """The same from what earlier steps predict; E by a step of Newton's, X ← X + X(1 − (1 − a)X)."""
         S = made_skew(start.S)
         a, reach = tanh(S) if self.rule.exp else (S, jnp.zeros(()))
         R = a.astype(F32) - start.E + product(a, start.E, Level.FINE)
         E = start.E + R + product(start.E, R, Level.LEAST)
-        digits = norm(R) ** 2 + _DIGITS[on_gpu()]
-        return self._at(S, a, start.D, E, jnp.zeros((), bool), reach, start.rate), digits
+        digits = norm(R) ** 2 + DIGITS[on_gpu()]
+        return self._place(S, a, start.D, E, jnp.zeros((), bool), reach, start.rate), digits
 
-    def _at(self, S: Pair, a: Pair, D: Pair, E: Pair, stale: Array, reach: Array, rate: Array) -> _At:
+    def _place(self, S: Pair, a: Pair, D: Pair, E: Pair, stale: Array, reach: Array, rate: Array) -> _Place:
         """Before the first evaluation."""
-        t, small = jnp.zeros_like(S), jnp.zeros_like(E)
-        counts = jnp.zeros(()), rate, jnp.zeros((), int), jnp.ones((), bool)
-        return _At(S, a if self.rule.exp else None, D, E, stale, reach, t, small, small, small, *counts)
+        return _Place(S, a if self.rule.exp else None, D, E, stale, reach, rate, jnp.zeros((), int))
 
-    def evaluate(self, at: _At, tol: Float[Array, ""], defect: Float[Array, ""]) -> _At:
-        """The defects of both equations in double precision; then, unless these are small, on to the next place."""
-        b = at.S if at.a is None else at.a
-        t = product(b, self.W + at.D, Level.DOUBLE)
-        q = symmetric_product(t, b, Level.DOUBLE)
-        r = (skew(t) + q - at.D).astype(F32)
-        g = product(at.E, r, Level.FINE)
-        f = symmetric_product(g, dagger(at.E), Level.LOW)
+    def evaluate(self, place: _Place, tol: Float[Array, ""], defect: Float[Array, ""], level: Level) -> _At:
+        """The defects of both equations in double precision, and whether they are not small yet.
+
+        `level` is that of Er: of the error of its products no more than ‖E‖ times is one of d.
+        """
+        t = product(place.a, self.W + place.D, Level.DOUBLE)
+        q = symmetric_product(t, place.a, Level.DOUBLE)
+        r = (skew(t) + q - place.D).astype(F32)
+        g = product(place.E, r, level)
+        f = symmetric_product(g, dagger(place.E), Level.LOW)
         d = r + skew(g) + f
-        reach = at.reach
-        M = at.D - q + (d + f) if self.ends else at.D + d
+        M = place.D - q + (d + f) if self.ends else place.D + d
         if self.path:
-            M, left = self.mean_state(at.S, M)
-            reach = jnp.maximum(reach, left)
-        delta = (self.half_zeta(M) - at.S).astype(F32)
-        size, k = norm(r), at.k + 1
-        within = tol / jnp.maximum(at.rate, _RATE) ** _INNER  # what can be followed to the tolerance
+            M, left = self.mean_state(place.S, M)
+            place = place._replace(reach=jnp.maximum(place.reach, left))
+        delta = (self.half_zeta(M) - place.S).astype(F32)
+        size, place = norm(r), place._replace(k=place.k + 1)
+        within = tol / jnp.maximum(place.rate, _RATE) ** _INNER  # what can be followed to the tolerance
         enough = jnp.clip(within, tol, jnp.maximum(tol, _FOLLOWED[on_gpu()] / self.rule.tol * tol))
-        going = ((norm(delta) > enough) | (size > defect) | at.stale) & (k < self.rule.most)
-        at = at._replace(t=t, d=d, u=d + f - r, reach=reach, delta=delta, r=size, k=k, going=going)
-        return lax.cond(going, lambda at: self.next(at, tol), lambda at: at, at)
+        going = ((norm(delta) > enough) | (size > defect) | place.stale) & (place.k < self.rule.most)
+        return _At(place, t, d, d + f - r, delta, size, going)
 
     def followed(self, at: _At, move: Pair, tol: Float[Array, ""], last: bool) -> tuple[Pair, Pair, Pair, Array, Array]:
         """What S must move by when a moves by `move`, and so on until that is below the tolerance: all of it.
 
         Also what a then moved by times W + D, what D moves by, what is left to move, and the rate at which that fell.
         """
-        b, X, ends = at.S if at.a is None else at.a, (self.W + at.D).astype(F32), skew(at.t).astype(F32)
+        place = at.place
+        a, X, ends = place.a, (self.W + place.D).astype(F32), skew(at.t).astype(F32)
         size = norm(move)
-        enough = jnp.maximum(_LEFT * tol, _DIGITS[on_gpu()] * at.rate * size)
+        enough = jnp.maximum(_LEFT * tol, DIGITS[on_gpu()] * place.rate * size)
 
-        def further(state: tuple) -> tuple:
-            more, total, y, dD, size, _, k = state
-            dy, moved, dM = self.follow(more, b, X, ends, at.E, True)
-            more = self.linear(dM)
+        def further(state: tuple, level: Level) -> tuple:
+            more, total, y, G, size, _, k = state
+            dy, dG = self.follow(more, X, place.E, level)
+            more = self.linear(self.mean_follows(more, dy, dG, a, ends))
             after = norm(more)
-            return more, total + more, y + dy, dD + moved, after, after / jnp.maximum(size, 1e-300), k + 1
+            return more, total + more, y + dy, G + dG, after, after / jnp.maximum(size, 1e-300), k + 1
 
         least = _RATE if last else 0.0
         left = lambda size, rate: size * jnp.maximum(rate, least)
         going = lambda state: (left(*state[4:6]) > enough) & (state[6] < _INNER)
-        none = jnp.zeros_like(move)
-        first = move, none, none, none, size, at.rate, jnp.zeros((), int)
-        more, total, y, dD, size, rate, _ = lax.while_loop(going, further, first)
-        dy, moved, _ = self.follow(more, b, X, ends, at.E, last)
-        return total, y + dy, dD + moved, left(size, rate), rate
+        none, level = jnp.zeros_like(move), Level.FINE
+        state = move, none, none, none, size, place.rate, jnp.zeros((), int)
+        if on_gpu() and not last:  # what comes after the first is smaller, and needs fewer digits
+            state, level = further(state, level), Level.LOW
+        more, total, y, G, size, rate, _ = lax.while_loop(going, lambda state: further(state, level), state)
+        dy, dG = self.follow(more, X, place.E, Level.FINE if last else Level.LEAST)
+        return total, y + dy, skew(G + dG), left(size, rate), rate
 
-    def next(self, at: _At, tol: Float[Array, ""]) -> _At:
+    def next(self, at: _At, tol: Float[Array, ""]) -> _Place:
         """Where corrections lead."""
-        S, a, reach, move = at.S + at.delta, at.a, at.reach, at.delta
-        if at.a is not None:
-            near = lambda a: (a + tanh_derivative(at.S, at.delta, Level.LOW), at.reach)
-            a, reach = lax.cond(at.stale, lambda _: tanh(S), near, at.a)
-            move = (a - at.a).astype(F32)
+        place, move = at.place, at.delta
+        S, a, reach = place.S + at.delta, place.tanh, place.reach
+        if place.tanh is not None:
+            near = lambda a: (a + tanh_derivative(place.S, at.delta, Level.LOW), reach)
+            a, reach = lax.cond(place.stale, lambda _: tanh(S), near, place.tanh)
+            move = (a - place.tanh).astype(F32)
         more, _, dD, _, rate = self.followed(at, move, tol, False)
         S = made_skew(S + more)
         if a is not None:
             change = tanh_derivative(S, more, Level.LEAST)
-            beyond = left_out(change, more) + jnp.where(at.stale, 0.0, left_out(move, at.delta))
+            beyond = left_out(change, more) + jnp.where(place.stale, 0.0, left_out(move, at.delta))
             near = lambda a: (made_skew(a + change), reach)
             a, reach = lax.cond(beyond > 0.1 * tol, lambda _: tanh(S), near, a)
-        stale = jnp.zeros((), bool)
-        return at._replace(S=S, a=a, D=at.D + at.d + dD, E=at.E + move + more, stale=stale, reach=reach, rate=rate)
+        return _Place(S, a, place.D + at.d + dD, place.E + move + more, jnp.zeros((), bool), reach, rate, place.k)
 
     def end(self, at: _At, tol: Float[Array, ""]) -> tuple[_At, Float[Array, ""]]:
         """With δ followed to first order where it is above the tolerance; what is left of δ."""
 
         def followed(at: _At) -> tuple[_At, Float[Array, ""]]:
-            b = at.S if at.a is None else at.a
-            move = at.delta if at.a is None else tanh_derivative(at.S, at.delta, Level.LOW)
+            place = at.place
+            move = at.delta if place.tanh is None else tanh_derivative(place.S, at.delta, Level.LOW)
             more, y, dD, left, rate = self.followed(at, move, tol, True)
-            u = at.u + made_skew(skew(y) + skew(product(b, dD, Level.LEAST)))
-            return at._replace(delta=at.delta + more, d=at.d + dD, u=u, rate=rate), left
+            u = at.u + made_skew(skew(y) + skew(product(place.a, dD, Level.LEAST)))
+            return at._replace(place=place._replace(rate=rate), delta=at.delta + more, d=at.d + dD, u=u), left
 
         return lax.cond(norm(at.delta) > tol, followed, lambda at: (at, norm(at.delta)), at)
 
@@ -310,75 +328,23 @@ def products_step(
     if past is not None and dt is not None and spread.mesh() is None:  # on a mesh the loss of a process is heard late
         before = extrapolated(past, dt, step.size)
         guess = lambda at: lax.cond(at.known < 2, lambda: pair(field(W)), lambda: at.S)
-        at, digits = lax.cond(before.near, step.go_on, lambda at: step.start(guess(at)), before)
+        place, digits = lax.cond(before.near, step.go_on, lambda at: step.start(guess(at)), before)
     else:
-        at, digits = step.start(None)
-    scale = norm(at.S)
+        place, digits = step.start(None)
+    scale = norm(place.S)
     tol = rule.tol * scale
     defect = step.size * jnp.maximum(_ROUND_OFF / digits, 10 * _ROUND_OFF)
-    at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(at, tol, defect), at)
+    again = Level.LOW if step.smooth else Level.FINE
+    further = lambda at: step.evaluate(step.next(at, tol), tol, defect, again)
+    at = lax.while_loop(lambda at: at.going, further, step.evaluate(place, tol, defect, Level.FINE))
     at, left = step.end(at, tol if before is None else _NEXT * tol)
+    place = at.place
     change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian but for rounding
-    exact = (at.r <= defect) & ~at.stale & (at.reach <= max(rule.tol, 1e-13))
+    exact = (at.r <= defect) & ~place.stale & (place.reach <= max(rule.tol, 1e-13))
     of_spectrum = at.r * digits / jnp.where(step.size > 0, step.size, 1.0)
     residual = jnp.maximum(left / jnp.where(scale > 0, scale, 1.0), of_spectrum)
     converged = exact & (left <= tol) & jnp.isfinite(left)
-    S = at.S + at.delta
+    S = place.S + at.delta
     if past is not None and dt is not None and before is not None:
-        past = remembered(past, before._replace(S=S, D=at.D + at.d, E=at.E, rate=at.rate), dt)
-    return Solved(unpair(change, step.n), unpair(S, step.n), at.k, residual, converged, past)
-
-
-def one_less(s: Pair, exp: bool) -> tuple[Pair, Float[Array, ""], Float[Array, ""]]:
-    """E = (1 − a)⁻¹ − 1, its relative error, and about ‖s‖: s + s² + …, or for a = tanh s, (e^{2s} − 1)/2.
-
-    To s⁷, but to s⁶ on a GPU, whose products are no more exact than that.
-    """
-    c = (1.0, 2 / 3, 1 / 3, 2 / 15, 2 / 45, 4 / 315) if exp else (1.0,) * 6
-    B = symmetric_product(s, s, Level.LOW, 1)
-    if on_gpu():
-        C = product(c[1] * s + c[2] * B, B, Level.LEAST)
-        F = product(c[3] / c[1] * C, B, Level.LEAST)  # for exp the last term half as large again as it is
-        size = norm(C) / jnp.maximum(norm(B), 1e-300)
-        return s + B + C + F, size**6 + _DIGITS[True], size
-    B2 = symmetric_product(B, B, Level.LEAST, 1)
-    B3 = symmetric_product(B2, B, Level.LEAST, 1)
-    even = c[0] * B + c[2] * B2 + c[4] * B3
-    odd = s + product(s, c[1] * B + c[3] * B2 + c[5] * B3, Level.LEAST)
-    size = jnp.sqrt(norm(B3) / jnp.maximum(norm(B2), 1e-300))
-    return odd + even, size**7 + _DIGITS[False], size
-
-
-def tanh(S: Pair) -> tuple[Pair, Float[Array, ""]]:
-    """tanh S = S + S H(S²) by its series to S¹³, and about how large the first term left out is, relative to S.
-
-    S² and the leading products are in double precision; a term c_k S²ᵏ needs ever fewer digits.
-    """
-    c = -1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075
-    B = symmetric_product(S, S, Level.DOUBLE, 1)
-    b = B.astype(F32)
-    B2 = symmetric_product(b, b, Level.FINE, 1)
-    B3 = symmetric_product(B2, b, Level.LOW, 1)
-    tail = product(B3, c[4] * b + c[5] * B2, Level.LEAST)
-    inner = c[1] * B + (c[2] * B2 + c[3] * B3 + tail).astype(F64)
-    H = c[0] * B + symmetric_product(B, inner, Level.DOUBLE, 1, 1)
-    rho = norm(B3) / jnp.maximum(norm(B2), 1e-300)
-    return S + symmetric_product(S, H, Level.DOUBLE, -1, 1), 1.5e-3 * rho**7
-
-
-def rough_tanh(S: Pair) -> Pair:
-    """tanh S to about six digits, skew-Hermitian to the last bit: S − ⅓ S³ + 2/15 S⁵."""
-    B = symmetric_product(S, S, Level.LOW, 1)
-    H = 2 / 15 * symmetric_product(B, B, Level.LEAST, 1) - B / 3
-    return S + symmetric_product(S, H, Level.LOW).astype(F64)
-
-
-def left_out(change: Pair, delta: Pair) -> Float[Array, ""]:
-    """A bound on what the derivative of tanh in the direction δ leaves out, that is S⁴ δ."""
-    return norm(change - delta) ** 2 / jnp.maximum(norm(delta), 1e-300)
-
-
-def tanh_derivative(S: Pair, delta: Pair, level: Level) -> Pair:
-    """The derivative of tanh in the direction δ, to second order in S: δ − ⅓ (SSδ + SδS + δSS)."""
-    z = product(S, delta, level)
-    return delta - skew(skew(product(S, z, level)) + product(z, S, level)) / 6
+        past = remembered(past, before._replace(S=S, D=place.D + at.d, E=place.E, rate=place.rate), dt)
+    return Solved(unpair(change, step.n), unpair(S, step.n), place.k, residual, converged, past)

@@ -21,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Complex, Float
+from jaxtyping import Array, Complex, Float, Int
 
 from . import spread
+from .pairs import on_gpu
 
 Matrix = Complex[Array, "n n"]
 Diagonals = Complex[Array, "d n"]
@@ -36,21 +37,32 @@ def _counted(shape: tuple[int, ...]) -> tuple[Array, Array]:
 def diagonals(W: Matrix) -> Diagonals:
     """D[d, j] = W[j, (j + d) mod n] for d = 0 … n//2."""
     n = W.shape[-1]
+    if on_gpu():  # neighbours in a row are read together; behind the barrier XLA does not turn that round
+        j, d = _counted((n, n // 2 + 1))
+        c = jnp.where(j + d >= n, j + d - n, j + d)
+        rows = W.at[j, c].get(mode="promise_in_bounds")
+        return lax.optimization_barrier(rows.reshape(-1)).reshape(rows.shape).T
     d, j = _counted((n // 2 + 1, n))
     c = jnp.where(j + d >= n, j + d - n, j + d)
     return W.at[j, c].get(mode="promise_in_bounds")
 
 
-def from_diagonals(D: Diagonals) -> Matrix:
-    """The skew-Hermitian matrix with the diagonals d = 0 … n//2, exactly so: of diagonal 0 the imaginary part."""
+def from_diagonals(D: Diagonals, row: Int[Array, " d"] | None = None) -> Matrix:
+    """The skew-Hermitian matrix with the diagonals d = 0 … n//2, exactly so: of diagonal 0 the imaginary part.
+
+    Where diagonals are alike, such as those that are 0, `row` says in which row of D each is.
+    """
     n = D.shape[-1]
     j, c = _counted((n, n))
     d = jnp.where(c < j, c - j + n, c - j)
     given = (2 * d < n) | ((2 * d == n) & (j < c))
     at = jnp.where(given, d, n - d), jnp.where(given, j, c)
-    value = D.at[jnp.where(d == 0, 0, at[0]), at[1]].get(mode="promise_in_bounds")
+    first = jnp.where(d == 0, 0, at[0])
+    first = first if row is None else row.at[first].get(mode="promise_in_bounds")
+    value = D.at[first, at[1]].get(mode="promise_in_bounds")
     real = jnp.where(d == 0, 0.0, jnp.where(given, value.real, -value.real))
-    return lax.complex(real.astype(value.real.dtype), value.imag)
+    W = lax.complex(real.astype(value.real.dtype), value.imag)
+    return lax.optimization_barrier(W) if on_gpu() else W  # once, not wherever an entry is wanted
 
 
 # The torus.
@@ -69,6 +81,8 @@ def on_torus(symbol: Symbol, W: Matrix) -> Matrix:
         half = jnp.where(q % 2 == 0, q // 2, (q + n) // 2)  # q/2 mod n
         m1 = jnp.where(half > n // 2, half - n, half)
         factor = symbol(m1.astype(W.real.dtype), m2.astype(W.real.dtype))
+        if on_gpu():  # without a pass that divides by n
+            return jnp.conj(jnp.fft.fft(jnp.conj(spectrum) * (factor / n), axis=1))
         return jnp.fft.ifft(spectrum * factor, axis=1)
 
     if spread.mesh() is not None:

@@ -1,10 +1,12 @@
 """Complex matrices as pairs (re, im) of real arrays, (2, m, m): a product is three real ones, as exact as it must be.
 
-(A₀ + iA₁)(B₀ + iB₁) = P₀ − P₁ + i(P₂ − P₀ − P₁) with P₀ = A₀B₀, P₁ = A₁B₁, P₂ = (A₀ + A₁)(B₀ + B₁). Real products are
+(A₀ + iA₁)(B₀ + iB₁) = P₀ − P₂ + i(P₁ − P₀ − P₂) with P₀ = A₀B₀, P₁ = (A₀ + A₁)(B₀ + B₁), P₂ = A₁B₁. Real products are
 what processors are fastest at: XLA's complex ones take 1.5 times as long on a CPU, and 1.2 times on a GPU.
 
 A product is asked for at one of four levels. The relative errors of the three lower ones are those of float32 on a CPU;
-on a GPU they use its matrix units, which know bfloat16 (8 bits) and TF32 (11 bits), with sums in float32.
+on a GPU they use its matrix units, which know bfloat16 (8 bits), float16 and TF32 (11 bits), with sums in float32.
+float16 takes half the time of TF32 but has a short range, so that matrices are scaled by their largest entry, which is
+worth it for large ones.
 """
 
 import math
@@ -19,7 +21,10 @@ from . import spread
 
 Pair = Float[Array, "2 m m"]
 F32, F64 = jnp.float32, jnp.float64
-_PANELS = 1024  # a GPU takes four panels of rows, of which each is a multiple of 256
+DIGITS = {False: 1e-7, True: 2e-5}  # relative errors of what products correct, on a CPU and on a GPU
+_PANELS, _BORDER = 1024, 64  # a GPU takes four panels of rows, of which each is a multiple of 256, and a few rows more
+_LARGE = 1024  # rows from which a GPU scales matrices for float16 …
+_SCALED = 2.0**14  # … so that their largest entry is this; float16 ends at 2¹⁶
 
 
 class Level(Enum):
@@ -27,7 +32,7 @@ class Level(Enum):
 
     DOUBLE = "double"
     FINE = "fine"  # 2e-5 on a GPU: high and low halves in bfloat16, three products of them
-    LOW = "low"  # 4e-4: TF32
+    LOW = "low"  # 4e-4: float16, or TF32 for small matrices
     LEAST = "least"  # 3e-3: bfloat16
 
 
@@ -80,7 +85,9 @@ def norm(A: Pair) -> Float[Array, ""]:
 def product(A: Pair, B: Pair, level: Level) -> Pair:
     """A B, at one of the levels; float64 for DOUBLE, float32 for the others."""
     kind = F64 if level is Level.DOUBLE else F32
-    return _combined(_dot(_three(A.astype(kind)), _three(B.astype(kind)), level))
+    C = _combined(_dot(_three(A.astype(kind)), _three(B.astype(kind)), level))
+    written = on_gpu() and C.shape[-1] >= _LARGE and level is not Level.DOUBLE
+    return lax.optimization_barrier(C) if written else C  # or three would be read, and transposed, wherever C is wanted
 
 
 def symmetric_product(A: Pair, B: Pair, level: Level, sign: int = -1, right: int = -1) -> Pair:
@@ -89,7 +96,7 @@ def symmetric_product(A: Pair, B: Pair, level: Level, sign: int = -1, right: int
     In double precision about ⅔ of a product: the block below the diagonal is that above it.
     """
     if level is Level.DOUBLE and spread.mesh() is None:  # in single precision that gains nothing
-        if on_gpu() and A.shape[-1] % _PANELS == 0:
+        if on_gpu() and A.shape[-1] >= _PANELS and A.shape[-1] % _PANELS <= _BORDER:
             return _by_panels(A, B, sign, right)
         return _by_halves(_three(A), _three(B), sign, 2)
     C = product(A, B, level)
@@ -113,9 +120,12 @@ def _by_halves(A: Float[Array, "3 k m"], B: Float[Array, "3 m k"], sign: int, ha
 def _by_panels(A: Pair, B: Pair, sign: int, right: int) -> Pair:
     """By four panels of rows of A and B, for AB = ± ABᴴ: block (i, j) for j = i, i + 1 mod 4, and i + 2.
 
-    Many blocks in one call fill a GPU, and rows of B, unlike its columns, need not be copied.
+    Many blocks in one call fill a GPU, and rows of B, unlike its columns, need not be copied. The rows beyond the last
+    panel are done whole.
     """
-    a, b = (x.reshape(2, 4, -1, x.shape[-1]) for x in (A, B))
+    m = A.shape[-1]
+    rest = m % _PANELS
+    a, b = (x[:, : m - rest].reshape(2, 4, -1, m) for x in (A, B))
     on, beside, across = (
         _times_dagger(*x, right) for x in ((a, b), (a, jnp.roll(b, -1, axis=1)), (a[:, :2], b[:, 2:]))
     )
@@ -123,22 +133,26 @@ def _by_panels(A: Pair, B: Pair, sign: int, right: int) -> Pair:
     blocks = [[on[:, 0], beside[:, 0], across[:, 0], none], [none, on[:, 1], beside[:, 1], across[:, 1]],
               [none, none, on[:, 2], beside[:, 2]], [beside[:, 3], none, none, on[:, 3]]]  # fmt: skip
     U = jnp.concatenate([jnp.concatenate(row, axis=2) for row in blocks], axis=1)
+    if rest:
+        below = _times_dagger(A[:, None, m - rest :], B[:, None], right)[:, 0]
+        below = jnp.concatenate([below[:, :, : m - rest], 0.5 * below[:, :, m - rest :]], axis=2)
+        U = jnp.concatenate([jnp.pad(U, ((0, 0), (0, 0), (0, rest))), below], axis=1)
     return U + sign * dagger(U)
 
 
 def _times_dagger(A: Float[Array, "2 p h m"], B: Float[Array, "2 p k m"], right: int) -> Float[Array, "2 p h k"]:
     """± A Bᴴ of each of some blocks."""
-    left, other = jnp.concatenate([A, A[:1] + A[1:]]), jnp.concatenate([B, B[:1] - B[1:]])
-    P = lax.dot_general(left, other, (((3,), (3,)), ((0, 1), (0, 1))))
-    return right * jnp.stack([P[0] + P[1], P[2] - P[0] + P[1]])
+    P = lax.dot_general(_three(A), _three(B, -1), (((3,), (3,)), ((0, 1), (0, 1))))
+    return right * jnp.stack([P[0] + P[2], P[1] - P[0] + P[2]])
 
 
-def _three(A: Pair) -> Float[Array, "3 m m"]:
-    return jnp.concatenate([A, A[:1] + A[1:]])
+def _three(A: Float[Array, "2 *m"], sign: int = 1) -> Float[Array, "3 *m"]:
+    """The sum in between: XLA would read A twice if its halves stood beside each other."""
+    return jnp.stack([A[0], A[0] + sign * A[1], A[1]])
 
 
 def _combined(P: Float[Array, "3 m k"]) -> Float[Array, "2 m k"]:
-    return jnp.stack([P[0] - P[1], P[2] - P[0] - P[1]])
+    return jnp.stack([P[0] - P[2], P[1] - P[0] - P[2]])
 
 
 def _dot(A: Array, B: Array, level: Level) -> Array:
@@ -149,13 +163,23 @@ def _dot(A: Array, B: Array, level: Level) -> Array:
 
 def _local_dot(A: Array, B: Array, level: Level) -> Array:
     axes = (((2,), (1,)), ((0,), (0,)))
-    if level in (Level.DOUBLE, Level.LOW) or not on_gpu():
+    large = A.shape[2] >= _LARGE
+    if level is Level.DOUBLE or not on_gpu() or (level is Level.LOW and not large):
         return lax.dot_general(A, B, axes)
+    if level is Level.LOW:
+        (A, a), (B, b) = _scaled(A), _scaled(B)
+        return lax.dot_general(A, B, axes, preferred_element_type=F32) * a * b
     if level is Level.LEAST:
         return lax.dot_general(A.astype(jnp.bfloat16), B.astype(jnp.bfloat16), axes, preferred_element_type=F32)
     (high, low), (above, below) = _halves(A), _halves(B)
     left, right = jnp.concatenate([high, high, low], axis=2), jnp.concatenate([above, below, above], axis=1)
     return lax.dot_general(left, right, axes, preferred_element_type=F32)
+
+
+def _scaled(x: Float[Array, "3 m k"]) -> tuple[Array, Float[Array, ""]]:
+    """x in float16, scaled, and the factor that takes it back; the second of the three is the sum of the others."""
+    size = jnp.maximum(jnp.maximum(jnp.max(jnp.abs(x[0])), jnp.max(jnp.abs(x[2]))), 1e-30)
+    return (x * (_SCALED / size)).astype(jnp.float16), size / _SCALED
 
 
 def _halves(x: Array) -> tuple[Array, Array]:

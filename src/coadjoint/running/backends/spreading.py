@@ -4,6 +4,7 @@ Between two calls of compiled code all matrices have rows of zeros below them, s
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from ...numerics import spread
 from ...numerics.functions import intern
+from ...numerics.pairs import on_gpu
 from ...systems import System
 from ..plan import Plan
 from ..points import Point
@@ -44,7 +46,13 @@ class OneDevice:
 
     def call(self, program: Callable, core: Any, *args: Any) -> Any:
         """program(core, *args)."""
-        return program(core, *args)
+        return (_for_gpu(program) if on_gpu() else program)(core, *args)
+
+
+@cache
+def _for_gpu(program: Callable) -> Callable:
+    """A compiled program without Triton's products: the vendor's are as fast, and there is nothing to try out."""
+    return eqx.filter_jit(program.__wrapped__, compiler_options={"xla_gpu_enable_triton_gemm": False})
 
 
 class Spread:

@@ -197,11 +197,11 @@ class XlaStepper:
         plan, where = self.plan, self.where
         window = plan.window(self.n // BLOCK)
         first = self.n // plan.save_every
-        begin = jnp.asarray(first)  # given anew to each call: what comes back is bound to a device, another program
+        begin: Any = np.asarray(first)  # given anew to each call: what comes back is bound to a device, another program
         about = self.core, window, plan.clock, self.member, self.params
         low = self.n
         while low < n1:
-            bounds = jnp.asarray(low), jnp.asarray(n1)
+            bounds = np.asarray(low), np.asarray(n1)
             held = self.at, self.next, Slots(self.slots, begin)
             self.at, self.next, slots = self.call(where.call, _advance, *about, *bounds, *held)
             waiting = np.asarray(self.next) < n1

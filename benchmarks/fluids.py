@@ -117,8 +117,8 @@ def methods():
     return found
 
 
-def ours(problem, sizes, steps):
-    """Rows of results: processor time on a CPU, time by the clock on a GPU, least of three."""
+def ours(problem, sizes, steps, only=None):
+    """Rows of results: processor time on a CPU, time by the clock on a GPU, least of three; states kept every 100."""
     import jax
 
     import coadjoint as cj
@@ -127,6 +127,8 @@ def ours(problem, sizes, steps):
     for n in sizes:
         system, W, dt = {"torus": torus, "sphere": sphere}[problem](n)
         for name, integrator in methods().items():
+            if only is not None and name not in only:
+                continue
 
             def run(count, every, integrator=integrator, system=system, W=W, dt=dt):
                 began = clock()
@@ -139,11 +141,12 @@ def ours(problem, sizes, steps):
             first = time.perf_counter() - began
             start = min(run(1, 1)[0] for _ in range(2))
             seconds, stats = min((run(steps, min(steps, 100)) for _ in range(3)), key=lambda pair: pair[0])
+            used = jax.local_devices()[0].memory_stats()  # None on a CPU
             yield {
                 "what": problem, "n": n, "method": name, "ms": 1e3 * (seconds - start) / (steps - 1),
                 "evaluations": stats.iterations, "residual": stats.residual, "first call (s)": first,
                 "on": jax.devices()[0].device_kind,
-            }  # fmt: skip
+            } | ({} if used is None else {"most memory so far (GB)": used["peak_bytes_in_use"] / 1e9})  # fmt: skip
 
 
 def quflow(path, sizes, steps):
@@ -252,6 +255,7 @@ def main():
     parser.add_argument("--sizes", default="129,257,513")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--what", default="torus,sphere")
+    parser.add_argument("--methods", help="names, separated by semicolons; all of them if not told")
     parser.add_argument("--quflow")
     parser.add_argument("--today")
     parser.add_argument("--figure", action="store_true")
@@ -260,13 +264,14 @@ def main():
     parser.add_argument("--print", action="store_true", help="rows as JSON, in this process")
     given = parser.parse_args()
     sizes = [int(n) for n in given.sizes.split(",")]
+    only = None if given.methods is None else [name.strip() for name in given.methods.split(";")]
     if given.figure:
         return figure()
     if given.ensemble:
         return ensemble()
     if given.print or given.keep:
         rows = quflow(given.quflow, sizes, given.steps) if given.quflow else (
-            row for what in given.what.split(",") for row in ours(what, sizes, given.steps)
+            row for what in given.what.split(",") for row in ours(what, sizes, given.steps, only)
         )  # fmt: skip
         if given.keep:
             return keep(given.keep, rows)
@@ -274,6 +279,7 @@ def main():
             print(json.dumps(row), flush=True)
         return None
     same = ["--sizes", given.sizes, "--steps", str(given.steps), "--what", given.what]
+    same += [] if given.methods is None else ["--methods", given.methods]
     for row in in_one_thread(same):
         print(row, flush=True)
     if given.today:

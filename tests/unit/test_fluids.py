@@ -186,19 +186,20 @@ def test_initial_fields_are_what_was_asked_for(surface):
     assert abs(field.max() + 2.0 / area - 2.0 / (2 * np.pi * 0.35**2)) < 0.1 * field.max()
 
 
-def test_noise_on_modes_is_the_sum_of_its_fields():
+@pytest.mark.parametrize("orientation", ["paper", "physical"])
+def test_noise_on_modes_is_the_sum_of_its_fields(orientation):
     """Many fields, never formed one by one, give what the stack of their matrices gives."""
     n = 33
-    modes = [(a, b) for a in range(-5, 6) for b in range(1, 7)]
+    modes = [(a, b) for a in range(-5, 6) for b in range(1, 7)] + [(2, 0), (-3, 0), (4, -9), (-16, -16)]
     amplitude = RNG.standard_normal(len(modes)) + 1j * RNG.standard_normal(len(modes))
-    system, W = cj.models.sine_euler(n, noise_modes=modes, amplitude=amplitude)
+    system, W = cj.models.sine_euler(n, noise_modes=modes, amplitude=amplitude, orientation=orientation)
     assert type(system.noises[0]).__name__ == "ModeNoise" and system.n_noise == len(modes)
     dS = RNG.standard_normal(len(modes))
     zeta = np.zeros((n, n), complex)
     for (a, b), z, s in zip(modes, amplitude, dS, strict=True):
         zeta[a % n, b % n] += z * s
         zeta[-a % n, -b % n] += np.conj(z) * s
-    np.testing.assert_allclose(system.noise(W, dS), cj.models.fourier_to_matrix(zeta), atol=1e-11)
+    np.testing.assert_allclose(system.noise(W, dS), Torus(n, orientation).matrix(zeta), atol=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.integrators import past
+from coadjoint.integrators import matrix, matrix_series, past
 from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
 from coadjoint.numerics import diagonals as dg
-from coadjoint.numerics import pairs
+from coadjoint.numerics import narrow, pairs
 from coadjoint.running import blas, results
 from coadjoint.running.backends import spreading
 from coadjoint.running.plan import plan_ensemble
@@ -186,14 +186,40 @@ def test_products_of_pairs():
     np.testing.assert_array_equal(np.asarray(square), np.asarray(square).conj().T)
 
 
+@pytest.mark.parametrize("rest", [0, 4])
 @pytest.mark.parametrize(("sign", "right"), [(-1, -1), (1, -1), (1, 1), (-1, 1)])
-def test_symmetric_products_by_panels_as_a_gpu_takes_them(sign, right):
+def test_symmetric_products_by_panels_as_a_gpu_takes_them(sign, right, rest, monkeypatch):
+    """Four panels, and rows beyond them."""
     n = 24
+    monkeypatch.setattr(pairs, "_PANELS", n - rest)
     S, W = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
     A, B = {(-1, -1): (S @ W, S), (1, -1): (S, S), (1, 1): (S @ S, S @ S @ S @ S), (-1, 1): (S, S @ S)}[sign, right]
     got = np.asarray(pairs.unpair(pairs._by_panels(pairs.pair(A), pairs.pair(B), sign, right), n))
     np.testing.assert_allclose(got, A @ B, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(got, sign * got.conj().T)
+
+
+def test_a_step_as_a_gpu_takes_it(monkeypatch):
+    """Products in float16 and bfloat16, fields in single precision: the same state, and the spectrum stays."""
+    n = 33
+    W, N = skew(n, 1.0, 1), skew(n, 0.05, 2)
+    field = lambda X: 0.05 * dg.on_torus(dg.inverse_squared, X)
+    rule = Rule(mean=False, exp=False, tol=1e-12, most=10)
+    step = lambda: jax.jit(lambda W: products_step(rule, W, field, N))(W)
+    want = step()
+    for module in (pairs, narrow, dg, matrix, matrix_series):
+        monkeypatch.setattr(module, "on_gpu", lambda: True)
+    monkeypatch.setattr(pairs, "_LARGE", 8)
+    monkeypatch.setattr(matrix, "_SMOOTH", 8)
+    got = step()
+    assert got.converged and got.residual < 1e-12
+    np.testing.assert_allclose(got.S, want.S, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(got.change, want.change, rtol=0, atol=1e-12)
+    before, after = (np.linalg.eigvalsh(-1j * np.asarray(x)) for x in (W, W + got.change))
+    np.testing.assert_allclose(after, before, rtol=0, atol=5e-15)
+    E = np.asarray(skew(n, 1e-9, 3))  # a range that float16 would not have
+    low = pairs.unpair(pairs.product(pairs.pair(E), pairs.pair(W), pairs.Level.LOW), n)
+    assert 1e-5 < np.linalg.norm(low - E @ np.asarray(W)) / np.linalg.norm(E @ np.asarray(W)) < 1e-3
 
 
 def test_without_noise_a_step_starts_from_the_last_ones(tmp_path):

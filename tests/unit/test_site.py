@@ -183,7 +183,21 @@ def test_quoted_numbers_are_those_on_record():
     each = f"the scheduler in {many['seconds']:.0f} s ({many['milliseconds a tile']:.1f} ms each;"
     assert many["tiles"] == 100_000 and each in said and f"with {kilobytes:.0f} kB of memory each" in said
     drift = fluids["other"]["eigenvalue drift over ‖W‖₂ after 10⁴ stochastic steps, n = 65"]["largest on the way"]
-    assert f"move by {drift:.0e}" in (DOCS / "fluids.md").read_text(encoding="utf-8")
+    page = (DOCS / "fluids.md").read_text(encoding="utf-8")
+    assert f"move by {drift:.0e}" in page
+    _check_fluids_on_a_gpu(page, fluids["rows"])
+
+
+def _check_fluids_on_a_gpu(page, rows):
+    """The table of an H200, and what was asked for: milliseconds by n, half as much again for the exponential."""
+    found = {(r["n"], r["method"]): r for r in rows if (r["machine"], r["what"]) == ("H200", "torus")}
+    for n, most in {513: 1.6, 1025: 3.5, 2049: 14, 4095: 65, 4097: 75}.items():
+        ms = [found[n, method]["ms"] for method in ("isospectral", "TMK, Cayley", "TMK, exp")]
+        assert max(*ms[:2], ms[2] / 1.5) <= most
+        assert f"| {n} | {' | '.join(f'{x:.1f}' for x in ms)} |" in page, f"docs/fluids.md has other times for n = {n}"
+        ratio = found[n, "Lie midpoint, exp"]["ms"] / ms[2] if (n, "Lie midpoint, exp") in found else 1.5
+        assert 1.35 < ratio < 1.75  # "1.4 to 1.7 times on an H200"
+    assert found[4097, "isospectral"]["first call (s)"] <= 30
 
 
 def test_quoted_numbers_of_spin_lattices_are_those_on_record():

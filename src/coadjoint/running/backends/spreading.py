@@ -52,7 +52,8 @@ class OneDevice:
 @cache
 def _for_gpu(program: Callable) -> Callable:
     """A compiled program without Triton's products: the vendor's are as fast, and there is nothing to try out."""
-    return eqx.filter_jit(program.__wrapped__, compiler_options={"xla_gpu_enable_triton_gemm": False})
+    options: Any = {"compiler_options": {"xla_gpu_enable_triton_gemm": False}}
+    return eqx.filter_jit(program.__wrapped__, **options)  # type: ignore[attr-defined]
 
 
 class Spread:

@@ -234,6 +234,11 @@ class _Step:
         """Before the first evaluation."""
         return _Place(S, a if self.rule.exp else None, D, E, stale, reach, rate, jnp.zeros((), int))
 
+    def begun(self, place: _Place) -> _At:
+        """What is known there before the first evaluation."""
+        t, small = jnp.zeros_like(place.S), jnp.zeros_like(place.E)
+        return _At(place, t, small, small, small, jnp.zeros(()), jnp.ones((), bool))
+
     def evaluate(self, place: _Place, tol: Float[Array, ""], defect: Float[Array, ""], level: Level) -> _At:
         """The defects of both equations in double precision, and whether they are not small yet.
 
@@ -335,8 +340,13 @@ def products_step(
     tol = rule.tol * scale
     defect = step.size * jnp.maximum(_ROUND_OFF / digits, 10 * _ROUND_OFF)
     again = Level.LOW if step.smooth else Level.FINE
-    further = lambda at: step.evaluate(step.next(at, tol), tol, defect, again)
-    at = lax.while_loop(lambda at: at.going, further, step.evaluate(place, tol, defect, Level.FINE))
+    onward = lambda at: step.next(at, tol)
+    if on_gpu():  # where branches, and room to be filled with zeros, cost more than a longer program
+        at = step.evaluate(place, tol, defect, Level.FINE)
+    else:
+        at, later = step.begun(place), onward
+        onward = lambda at: lax.cond(at.place.k == 0, lambda at: at.place, later, at)
+    at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(onward(at), tol, defect, again), at)
     at, left = step.end(at, tol if before is None else _NEXT * tol)
     place = at.place
     change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian but for rounding

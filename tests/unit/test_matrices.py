@@ -12,9 +12,11 @@ from coadjoint.integrators import matrix, matrix_series, past
 from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
 from coadjoint.numerics import diagonals as dg
 from coadjoint.numerics import narrow, pairs
+from coadjoint.numerics.functions import primitives
 from coadjoint.running import blas, results
-from coadjoint.running.backends import spreading
-from coadjoint.running.plan import plan_ensemble
+from coadjoint.running.backends import spreading, xla
+from coadjoint.running.plan import plan_ensemble, plan_solve
+from coadjoint.store.configuration import configuration
 
 METHODS = {
     "isospectral": cj.IsospectralMidpoint,
@@ -203,7 +205,7 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     """Products in float16 and bfloat16, fields in single precision: the same state, and the spectrum stays."""
     n = 33
     W, N = skew(n, 1.0, 1), skew(n, 0.05, 2)
-    field = lambda X: 0.05 * dg.on_torus(dg.inverse_squared, X)
+    field = lambda X: 0.05 * dg.on_torus(dg.inverse_squared, X, gpu=pairs.on_gpu())
     rule = Rule(mean=False, exp=False, tol=1e-12, most=10)
     step = lambda: jax.jit(lambda W: products_step(rule, W, field, N))(W)
     want = step()
@@ -220,6 +222,21 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     E = np.asarray(skew(n, 1e-9, 3))  # a range that float16 would not have
     low = pairs.unpair(pairs.product(pairs.pair(E), pairs.pair(W), pairs.Level.LOW), n)
     assert 1e-5 < np.linalg.norm(low - E @ np.asarray(W)) / np.linalg.norm(E @ np.asarray(W)) < 1e-3
+
+
+def test_what_a_store_records_of_a_flow_is_the_same_on_a_gpu(monkeypatch):
+    """The flow is traced alike for all devices, and anew where that is faster."""
+    flow = lambda: cj.models.sine_euler(33, noise_modes=[(1, 2), (0, 3)], key=0)
+    given = {"t1": 0.1, "dt": 0.1, "key": 0, "integrator": cj.TMK(), "t0": 0.0, "driver": None, "save_every": 1}
+    about = {"backend": "auto", "stored": True, "save": None, "group": False, "throw": True}
+    on_cpu = plan_solve(*flow(), **given, **about)
+    for module in (pairs, dg, spreading, xla):
+        monkeypatch.setattr(module, "on_gpu", lambda: True)
+    on_gpu = plan_solve(*flow(), **given, **about)
+    assert configuration(on_gpu) == configuration(on_cpu)
+    here = xla.XlaProgram(on_gpu).core.system
+    assert "optimization_barrier" in primitives(here.grad_h.code.jaxpr)
+    assert "optimization_barrier" not in primitives(on_gpu.system.grad_h.code.jaxpr)
 
 
 def test_without_noise_a_step_starts_from_the_last_ones(tmp_path):

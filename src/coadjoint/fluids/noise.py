@@ -25,7 +25,7 @@ class ModeNoise(Noise):
     at: Array  # (M, r): where in the flattened coefficients …
     real: Array  # … and what stands there
     imaginary: Array | None
-    few: FewModes | None = eqx.field(default=None, metadata={"unless": None})  # on the torus
+    few: FewModes | None = eqx.field(default=None, metadata={"made": True})  # on the torus, from these
     additive: bool = eqx.field(default=True, static=True, init=False)
 
     def apply(self, mu: Any, dS: Float[Array, " M"], params: PyTree = None) -> Matrix:
@@ -70,8 +70,9 @@ def fluid_noise(surface: Surface, modes: Any, amplitude: Any, shells: Any, field
         pairs = _pairs(surface, modes)
     else:
         return []
-    noise = _on_modes(surface, pairs, _amplitudes(surface, pairs, amplitude))
-    if len(pairs) * surface.n**2 > _STACKED:
+    many = len(pairs) * surface.n**2 > _STACKED
+    noise = _on_modes(surface, pairs, _amplitudes(surface, pairs, amplitude), many)
+    if many:
         return [noise]
     return [salt(jnp.stack([noise.apply(None, row) for row in jnp.eye(len(pairs))]))]
 
@@ -134,7 +135,7 @@ def _amplitudes(surface: Surface, pairs: list[tuple[int, int]], amplitude: Any) 
     return placed(given)
 
 
-def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array) -> ModeNoise:
+def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array, many: bool = True) -> ModeNoise:
     n = surface.n
     if not isinstance(surface, Torus):
         at = np.array([[index(l, m)] for l, m in pairs])
@@ -142,7 +143,7 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
     real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     imaginary = amplitudes.imag[:, None] * np.array([1.0, -1.0]) if jnp.iscomplexobj(amplitudes) else None
-    few = surface.few(at)
+    few = surface.few(at) if many else None
     return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary, few=few)
 
 

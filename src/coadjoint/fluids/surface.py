@@ -51,6 +51,10 @@ class Surface(eqx.Module):
     def norm(self) -> float:
         """The mean of f² over the surface is `norm` ‖W‖²."""
 
+    def for_gpu(self) -> "Surface":
+        """The same as a GPU has it best, where that is another program; a store knows nothing of it."""
+        return self
+
     @abc.abstractmethod
     def matrix(self, coefficients: Coefficients) -> Matrix:
         """The matrix of a field."""

@@ -85,6 +85,10 @@ class Torus(Surface):
             return super().inverse(W, screening)
         return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W)
 
+    def for_gpu(self) -> "Torus":
+        """With another program for the inverse."""
+        return _OnGpu(self.n, self.orientation)
+
     def few(self, at: np.ndarray) -> "FewModes | None":
         """How fields on few modes become matrices, which stand there in the flattened coefficients."""
         return None if self.n <= _SMALL else FewModes.of(self, at)
@@ -180,6 +184,15 @@ def _from_modes(omega: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
     if spread.mesh() is not None:
         return spread.from_diagonals(_along_diagonal, spectrum)
     return from_diagonals(_along_diagonal(spectrum))
+
+
+class _OnGpu(Torus):
+    """The same, whose inverse is written as a GPU has it best."""
+
+    @eqx.filter_jit
+    def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
+        """(−Δ + F)⁻¹ W."""
+        return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W, gpu=self.n > _SMALL)
 
 
 def _along_diagonal(spectrum: Complex[Array, "d n"]) -> Complex[Array, "d n"]:

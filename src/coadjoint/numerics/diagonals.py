@@ -34,10 +34,12 @@ def _counted(shape: tuple[int, ...]) -> tuple[Array, Array]:
     return lax.broadcasted_iota(jnp.int32, shape, 0), lax.broadcasted_iota(jnp.int32, shape, 1)
 
 
-def diagonals(W: Matrix) -> Diagonals:
-    """D[d, j] = W[j, (j + d) mod n] for d = 0 … n//2."""
+def diagonals(W: Matrix, gpu: bool | None = None) -> Diagonals:
+    """D[d, j] = W[j, (j + d) mod n] for d = 0 … n//2. `gpu`: as a GPU has it best; None: wherever this is one."""
     n = W.shape[-1]
-    if on_gpu():  # neighbours in a row are read together; behind the barrier XLA does not turn that round
+    if (
+        on_gpu() if gpu is None else gpu
+    ):  # neighbours in a row are read together; behind the barrier XLA does not turn that round
         j, d = _counted((n, n // 2 + 1))
         c = jnp.where(j + d >= n, j + d - n, j + d)
         rows = W.at[j, c].get(mode="promise_in_bounds")
@@ -47,7 +49,7 @@ def diagonals(W: Matrix) -> Diagonals:
     return W.at[j, c].get(mode="promise_in_bounds")
 
 
-def from_diagonals(D: Diagonals, row: Int[Array, " d"] | None = None) -> Matrix:
+def from_diagonals(D: Diagonals, row: Int[Array, " d"] | None = None, gpu: bool | None = None) -> Matrix:
     """The skew-Hermitian matrix with the diagonals d = 0 … n//2, exactly so: of diagonal 0 the imaginary part.
 
     Where diagonals are alike, such as those that are 0, `row` says in which row of D each is.
@@ -62,7 +64,9 @@ def from_diagonals(D: Diagonals, row: Int[Array, " d"] | None = None) -> Matrix:
     value = D.at[first, at[1]].get(mode="promise_in_bounds")
     real = jnp.where(d == 0, 0.0, jnp.where(given, value.real, -value.real))
     W = lax.complex(real.astype(value.real.dtype), value.imag)
-    return lax.optimization_barrier(W) if on_gpu() else W  # once, not wherever an entry is wanted
+    return (
+        lax.optimization_barrier(W) if (on_gpu() if gpu is None else gpu) else W
+    )  # once, not wherever an entry is wanted
 
 
 # The torus.
@@ -70,7 +74,7 @@ def from_diagonals(D: Diagonals, row: Int[Array, " d"] | None = None) -> Matrix:
 Symbol = Callable[[Float[Array, "d q"], Float[Array, "d q"]], Float[Array, "d q"]]
 
 
-def on_torus(symbol: Symbol, W: Matrix) -> Matrix:
+def on_torus(symbol: Symbol, W: Matrix, gpu: bool = False) -> Matrix:
     """Σ_m f(m₁, m₂) w_m T_m of W = Σ_m w_m T_m, n odd; f = `symbol` is even and real, and is given arrays."""
     n = W.shape[-1]
 
@@ -81,13 +85,13 @@ def on_torus(symbol: Symbol, W: Matrix) -> Matrix:
         half = jnp.where(q % 2 == 0, q // 2, (q + n) // 2)  # q/2 mod n
         m1 = jnp.where(half > n // 2, half - n, half)
         factor = symbol(m1.astype(W.real.dtype), m2.astype(W.real.dtype))
-        if on_gpu():  # without a pass that divides by n
+        if gpu:  # without a pass that divides by n
             return jnp.conj(jnp.fft.fft(jnp.conj(spectrum) * (factor / n), axis=1))
         return jnp.fft.ifft(spectrum * factor, axis=1)
 
     if spread.mesh() is not None:
         return spread.along_diagonals(act, W)
-    return from_diagonals(act(diagonals(W), None))
+    return from_diagonals(act(diagonals(W, gpu), None), gpu=gpu)
 
 
 def inverse_squared(m1: Array, m2: Array, screening: float | Array = 0.0) -> Array:

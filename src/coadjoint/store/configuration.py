@@ -55,7 +55,8 @@ def describe(x: Any) -> Any:
     if isinstance(x, Function):
         return f"sha256:{x.fingerprint}"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        fields = {f.name.lstrip("_"): describe(getattr(x, f.name)) for f in dataclasses.fields(x)}
+        given = [f for f in dataclasses.fields(x) if "made" not in f.metadata]  # not what is made from the others
+        fields = {f.name.lstrip("_"): describe(getattr(x, f.name)) for f in given}
         added = {f.name: describe(f.metadata["unless"]) for f in dataclasses.fields(x) if "unless" in f.metadata}
         fields = {name: value for name, value in fields.items() if name not in added or value != added[name]}
         return {"type": _type_name(x), **fields, **_code(x)}

@@ -105,7 +105,7 @@ class Spread:
     def core(self, core: Any) -> Any:
         """With the system as it is to be computed here."""
         with spread.over(self.mesh):
-            return eqx.tree_at(lambda c: c.system, core, _retraced(core.system))
+            return retraced(core)
 
     def cut(self, tree: PyTree) -> PyTree:
         """Without the zeros, in compiled code."""
@@ -134,14 +134,17 @@ def _called(where: Spread, program: Callable, core: Any, args: tuple) -> Any:
     return where.filled(program(core, *where.cut(args)))
 
 
-def _retraced(system: System) -> System:
-    """The system with the functions of the flow that it knows traced for the mesh; those of users are as they are."""
+def retraced(core: Any) -> Any:
+    """With the functions of the flow that its system knows traced for the mesh or the GPU; those of users stay."""
+    system: System = core.system
     flow = getattr(system, "_flow", None)
-    if flow is None:
-        return system
+    if flow is None or not system.algebra.by_conjugation:
+        return core
+    if on_gpu():
+        flow = eqx.tree_at(lambda f: f.surface, flow, flow.surface.for_gpu())
     state = jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)
     traced = intern(flow.hamiltonian, state), intern(flow.stream, state)
-    return eqx.tree_at(lambda s: (s.h, s.grad_h), system, traced)
+    return eqx.tree_at(lambda c: (c.system.h, c.system.grad_h), core, traced)
 
 
 class Later:

@@ -22,13 +22,14 @@ from jaxtyping import Array, Bool, Int, PyTree
 from ...drivers import BLOCK, Window
 from ...integrators.base import Integrator
 from ...numerics.caching import Bounded
+from ...numerics.pairs import on_gpu
 from ...systems import System
 from ..exclusive import alone, uses_lapack
 from ..members import params_of, with_params
 from ..plan import Plan, Tile
 from ..points import Clock, Point, Record, Totals, one_step, record, start, try_step
 from ..statistics import accumulated
-from .spreading import OneDevice, Spread
+from .spreading import OneDevice, Spread, retraced
 
 _DRAWN = 2**20  # numbers of a path that are drawn at once
 
@@ -86,6 +87,8 @@ class XlaProgram:
         self.spread = Spread(plan) if len(plan.devices) > 1 else None
         if self.spread is not None:
             self.core = self.spread.core(self.core)
+        elif on_gpu():
+            self.core = retraced(self.core)
         self.call = alone if plan.tiles == 1 or _step_uses_lapack(plan) else lambda program, *args: program(*args)
 
     def placed(self) -> AbstractContextManager[Any]:

@@ -116,7 +116,8 @@ def test_integers_at_their_limits():
 def test_numbers_that_no_integer_holds(dtype):
     x = np.array([[np.nan], [np.inf], [-np.inf], [1e300], [-1e300], [-1.5], [2.5], [-0.0], [1e10], [-1e10]])
     fn = lambda x: x.astype(dtype).astype(jnp.int64)
-    np.testing.assert_array_equal(compiled(fn, x)[0].view(np.int64), jax.vmap(fn)(x))
+    for width in (1, 10):
+        np.testing.assert_array_equal(compiled(fn, x, width=width)[0].view(np.int64), jax.vmap(fn)(x))
 
 
 @pytest.mark.parametrize("bits", [(8, 23), (5, 10), (8, 7), (11, 52), (11, 20)])

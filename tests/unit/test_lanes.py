@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from natively import compiled
+from natively import compiled, made
 
 from coadjoint.native.refused import Refused
 from coadjoint.numerics.branches import likely
@@ -111,6 +111,31 @@ def test_likely_is_taken_for_true_and_watched():
     assert valid.tolist() == [True, False]
     assert out[:2].ravel().tolist() == [8.0, 16.0]
     assert compiled(fn, x)[1].tolist() == [True, True, True, False]
+
+
+def test_a_first_pass_that_is_known():
+    """It is written before the loop, with its guards; what waits for no loop may come before that."""
+
+    def fn(x):
+        def body(s):
+            y = jnp.where(likely(s[1] < 1e3), 0.5 * s[1], -1.0)
+            return s[0] + 1, y, (y > 1.0) | (y < -2.0)
+
+        k, y, _ = jax.lax.while_loop(lambda s: s[2], body, (0, x[0], True))
+        return jnp.stack([1.0 * k, y + 3.0 * x[0]])
+
+    x = np.array([[0.5], [3.0], [300.0], [1.0]])
+    truth = np.array([[1, 1.75], [2, 9.75], [9, 900 + 300 / 512], [1, 3.5]])
+    for width in (1, 4):
+        np.testing.assert_array_equal(compiled(fn, x, width=width)[0], truth)
+    assert compiled(fn, np.array([[2e3], [5.0]]))[1].tolist() == [False, True]
+
+
+def test_numbers_that_are_the_same_are_read_once():
+    """However often a program asks for the same function of what does not vary."""
+    fn = lambda x, a: sum((-2.0 * jnp.cos(a)[i]) * x[i] ** (1 + j) for i in range(4) for j in range(3))
+    native = made(fn, X, (A[0],))
+    assert len(native.uniforms([jnp.asarray(A[0])])) <= 5  # and whether they are in range
 
 
 def test_members_that_are_done_are_frozen():

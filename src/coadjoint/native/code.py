@@ -7,8 +7,10 @@ multiply-add, x y ± z rounded once; of two such products the first. That is dec
 nothing is left to the compiler: every processor with FMA gives the same bits, for any width. This is arithmetic 2;
 in arithmetic 1, that of version 0.1, the compiler contracted what it liked. Arithmetic 3 has functions of its own
 (`mathematics`) in place of the C library's; in arithmetic 4 factors that are the same everywhere are multiplied
-beforehand, and a step solves only for what must be solved for. In arithmetic 5 (`native.ARITHMETIC`) that is done by
-NumPy (`numerics.straight`), not by what XLA makes of it.
+beforehand, and a step solves only for what must be solved for. In arithmetic 5 that is done by NumPy
+(`numerics.straight`), not by what XLA makes of it. In arithmetic 6 (`native.ARITHMETIC`) implicit steps start nearer to
+their root, the first pass through a loop is written before it where it is known to happen, and what waits for no loop
+comes before it.
 """
 
 import struct

@@ -12,6 +12,7 @@ from .code import Value
 from .kinds import LaneArray, known, number, split
 
 _LONGEST_UNROLLED = 32  # passes through a loop
+_LONGEST_PASS = 500  # operations of one that is written twice
 
 
 def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -69,7 +70,7 @@ def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
 
 
 def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-    """Unrolled if it is known how often it goes round, else a loop of the code.
+    """Unrolled if it is known how often it goes round, else a loop of the code, after a first pass if that is known.
 
     Of many loops at once, as `vmap` makes them, there are as many conditions: all go on until the last is done, and
     those that are done stay as they are.
@@ -93,26 +94,37 @@ def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
         going = still(state)
         return [_chosen(evaluator.scalar, going, a, b) for a, b in zip(new, state, strict=True)]
 
-    state = _unrolled(evaluator, test, once, init)
-    if state is None:
-        state = Loop(evaluator, test, once, init).write()
-    evaluator.guards = [*outside, *evaluator.guards]
+    state, ended = _unrolled(evaluator, test, once, init)
+    guards = [*outside, *evaluator.guards]
+    if not ended:
+        evaluator.guards = []
+        state = Loop(evaluator, test, once, state).write()
+        guards += evaluator.guards
+    evaluator.guards = guards
     return state
 
 
-def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneArray]) -> list[LaneArray] | None:
-    """A loop of which it is known beforehand, each time, whether it goes on; None if it is not such a loop."""
-    mark, left = evaluator.code.mark(), evaluator.left
-    for _ in range(_LONGEST_UNROLLED):
+def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneArray]) -> tuple[list[LaneArray], bool]:
+    """A loop of which it is known beforehand, each time, whether it goes on: its end, and that it has ended.
+
+    If it is not such a loop: where it stands before the first pass of which that is not known, or after one short
+    pass, of which nothing need be frozen, and where much is known that changes later.
+    """
+    marks = [(evaluator.code.mark(), evaluator.left, list(evaluator.guards), state)]
+    for passes in range(_LONGEST_UNROLLED):
         goes_on = test(state)
         if not known(goes_on):
             break
         if not goes_on:
-            return state
+            return state, True
         state = once(state)
+        if passes == 0 and marks[0][1] - evaluator.left <= _LONGEST_PASS:
+            marks.append((evaluator.code.mark(), evaluator.left, list(evaluator.guards), state))
+    else:
+        marks = marks[:1]
+    mark, evaluator.left, evaluator.guards, state = marks[-1]
     evaluator.code.back_to(mark)
-    evaluator.left, evaluator.guards = left, []
-    return None
+    return state, False
 
 
 class Loop:

@@ -63,6 +63,7 @@ class Evaluator:
         self.uniforms: list[tuple[Array, Value]] = []  # what the code reads of what is the same everywhere
         self._names: dict[int, Value] = {}
         self._inverses: dict[int, tuple[Array, Array]] = {}
+        self._done: dict[tuple, tuple[Any, Any]] = {}  # operations on what does not vary
         self._scaled: dict[
             str, tuple[Value, Any]
         ] = {}  # products of something that varies with something that does not
@@ -78,7 +79,7 @@ class Evaluator:
         def read(v: Any) -> LaneArray:
             return split(np.asarray(v.val, getattr(v.aval, "dtype", None))) if isinstance(v, jex.Literal) else env[v]
 
-        for eqn in jaxpr.eqns:
+        for eqn in _loops_last(jaxpr.eqns):
             out = self.equation(jaxpr, eqn, [read(v) for v in eqn.invars])
             env.update(zip(eqn.outvars, out, strict=True))
         return [read(v) for v in jaxpr.outvars]
@@ -95,7 +96,8 @@ class Evaluator:
         if name in control.CALLS:
             return RULES[name](self, eqn, *xs)
         if not any_varies(*xs) and name not in rules.FOLDED:
-            return _by_jax(jaxpr, eqn, xs)
+            about = name, tuple(v.aval for v in eqn.invars), *eqn.params.items()
+            return self.once(about, [e for x in xs for e in x.ravel()], lambda: _by_jax(jaxpr, eqn, xs))
         if name not in RULES:
             raise Refused(f"`{name}` has no native rule.")
         return RULES[name](self, eqn, *xs)
@@ -107,18 +109,23 @@ class Evaluator:
         numbers = _known_among(eqn, wide)
         if len(numbers) == math.prod(aval.shape):
             return objects(list(numbers.values()), aval.shape)
-        done: dict[tuple, Any] = {}
-
-        def bind(*ys):  # once for the same numbers: one for all of a thousand spins
-            key = tuple(id(y) if isinstance(y, jax.Array) else y.tobytes() for y in ys)
-            if key not in done:
-                done[key] = eqn.primitive.bind(*ys, **params)
-            return done[key]
+        bind = lambda *ys: eqn.primitive.bind(*ys, **params)
 
         def one(i: int) -> Any:
             return numbers[i] if i in numbers else self.fold(name, params, aval.dtype, [x[i] for x in wide], bind)
 
         return objects(self.each(one, aval.shape), aval.shape)
+
+    def once(self, about: tuple, lanes: Sequence[Any], work: Callable[[], Any]) -> Any:
+        """What comes of lanes that do not vary: once for the same ones, be they a thousand spins'."""
+        key = about, tuple(id(x) if isinstance(x, jax.Array) else (x.dtype, x.tobytes()) for x in lanes)
+        try:
+            known = key in self._done
+        except TypeError:  # of parameters that have no hash
+            return work()
+        if not known:
+            self._done[key] = work(), lanes  # keeps them, and so their identities
+        return self._done[key][0]
 
     def each(self, work: Callable[[int], Any], shape: tuple[int, ...] | None, count: int = 0) -> list[Any]:
         """work(i) for all elements of an array, or so many times; what is written may stand side by side."""
@@ -158,7 +165,7 @@ class Evaluator:
         if (simple := self._simplified(name, dtype, xs)) is not None:
             return simple
         if not any(map(varies, xs)):
-            return bind(*xs)
+            return self.once((name, dtype, *params.items()), xs, lambda: bind(*xs))
         if dtype == np.float64 and (collected := self._collected(name, xs)) is not None:
             return collected
         scaled = self._gathered(*xs) if name == "mul" and dtype == np.float64 else None
@@ -280,6 +287,17 @@ class Evaluator:
             flat = [code.select(before.valid, a, b) for a, b in zip(before.results, flat, strict=True)]
             valid = self.operand(self.scalar("or", before.valid, valid))
         return Attempt(flat, valid, code.everywhere(valid, "and"), code.block)
+
+
+def _loops_last(eqns: Sequence[Any]) -> list[Any]:
+    """Equations in their order, but those first that wait for no loop: a processor does them beside what does."""
+    waiting: set[Any] = set()
+    early, late = [], []
+    for eqn in eqns:
+        waits = eqn.primitive.name == "while" or any(v in waiting for v in eqn.invars if not isinstance(v, jex.Literal))
+        (late if waits else early).append(eqn)
+        waiting.update(eqn.outvars if waits else ())
+    return early + late
 
 
 def _is(x: Any, value: int) -> bool:

@@ -90,6 +90,8 @@ def converted(code: Code, x: Any, dtype: Any) -> Any:
         return write(code, "ne", {}, bool, [x, number(0, old)])
     if old.kind in "iu" and new.kind in "iu" and old.itemsize == new.itemsize:
         return Value(code.text(x), new)
+    if old == np.float64 and new == np.int64:
+        return _to_integer(code, x)
     if old.kind == "f" and new.kind in "iu":
         name, kind = "fptosi" if new.kind == "i" else "fptoui", code.kind(new)
         suffix = f"{code.suffix(new)}.{code.suffix(old)}"
@@ -101,6 +103,19 @@ def converted(code: Code, x: Any, dtype: Any) -> Any:
     else:
         op = "fpext" if new.itemsize > old.itemsize else "fptrunc"
     return code.write(f"{op} {code.kind(old)} {code.text(x)} to {code.kind(new)}", new)
+
+
+def _to_integer(code: Code, x: Any) -> Any:
+    """A whole number of 64 bits: LLVM's own function for it does one member after the other."""
+    limit = np.iinfo(np.int64)
+    ends = [(test, number(end, float), number(end, np.int64)) for test, end in (("ge", limit.max), ("le", limit.min))]
+    beyond = [write(code, test, {}, bool, [x, end]) for test, end, _ in ends]
+    inside = write(code, "lt", {}, bool, [code.intrinsic("fabs", [x]), ends[0][1]])
+    safe = code.select(inside, x, number(0, float))
+    out = code.write(f"fptosi {code.kind(float)} {code.text(safe)} to {code.kind(np.int64)}", np.int64)
+    for p, (_, _, end) in zip(beyond, ends, strict=True):
+        out = code.select(p, end, out)
+    return out
 
 
 def _integer_pow(code: Code, params: dict, dtype: Any, x: Any) -> Any:

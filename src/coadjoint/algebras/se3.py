@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
 from ..numerics.series import arctan, stumpffs
-from ..numerics.vectors import cross
+from ..numerics.vectors import cross, plus_cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra
 from .casimirs import cap
@@ -118,7 +118,7 @@ class SE3(LieAlgebra):
         return self.casimirs(mu), jnp.zeros_like(mu)
 
     def transport(self, sigma: Vec6, mu: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
-        """Act, rescale γ to |γ₀|, then put π on its plane: π += γ (C₁ − π·γ)/|γ|².
+        """Act, and make good what μ was wrong by: rescale γ to |γ₀|, put π on its plane, π += γ (C₁ − π·γ)/|γ|².
 
         What adding to μ rounds off is kept for the next step: without noise the energy then does not drift either.
         """
@@ -127,16 +127,16 @@ class SE3(LieAlgebra):
     def settle(self, sigma: Vec6, mu: Vec6, change: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
         """`transport` by a known change."""
         values, low = anchor
-        high, low = dd.fast_two_sum(mu, change + low)  # exact, or to the last digit of the change
-        (pi, gamma), (pi_low, gamma_low) = _halves(high), _halves(low)
+        (pi, gamma), (pi_low, gamma_low) = _halves(jax.lax.stop_gradient(mu)), _halves(low)
         along = pi @ gamma
         stretch = rescaling(gamma, gamma_low, values[1])
         error = values[0] - along - (pi_low @ gamma + pi @ gamma_low + stretch * along)
         multiples = jnp.stack([error * reciprocal(values[1]), stretch])  # of γ, to be added to π and to γ
         size2 = (multiples @ multiples) * values[1]
         multiples = cap(multiples, size2, pi @ pi + values[1])
-        cured = jnp.concatenate([multiples[0] * gamma, multiples[1] * gamma])
-        high, low = dd.fast_two_sum(high, jax.lax.stop_gradient(low + cured))  # what is added is round-off
+        moved = gamma + jax.lax.stop_gradient(change)[3:]
+        low = low + jnp.concatenate([multiples[0] * moved, multiples[1] * moved])  # what is added is round-off
+        high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low))  # exact, or to the change's last digit
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SE(3), as 4×4 matrices ((R, p), (0, 1)).
@@ -195,22 +195,21 @@ def _halves(x: Vec6) -> tuple[Vec3, Vec3]:
 
 @eqx.filter_custom_jvp
 def _turn(sigma: Vec6, mu: Vec6) -> Vec6:
-    """flow(σ, μ) − μ: R(π + γ×y) − π and Rγ − γ with Rodrigues' R = exp(−ω̂) and y = dexp_ω v,
+    """flow(σ, μ) − μ: Rodrigues' Rγ − γ = c₁ γ×ω + c₂ (γ×ω)×ω, and the same of π with its derivative along v,
 
-        y = v + c₂ ω×v + c₃ ω×(ω×v),   Ru − u = c₁ u×ω + c₂ (u×ω)×ω,
+        c₁ aμ + c₂ a²μ + 2 (ω·v) (c₁′ γ×ω + c₂′ (γ×ω)×ω, 0),   a = ad*_σ,
 
     c_k at |ω|².
     """  # fmt: skip
-    (omega, v), (pi, gamma) = _halves(sigma), _halves(mu)
-    c1, c2, c3 = stumpffs(omega @ omega)
-
-    def turned(u: Vec3) -> Vec3:
-        once = cross(u, omega)
-        return c1 * once + c2 * cross(once, omega)
-
-    once = cross(omega, v)
-    moved = cross(gamma, v + c2 * once + c3 * cross(omega, once))
-    return jnp.concatenate([moved + turned(pi + moved), turned(gamma)])
+    omega, v = _halves(sigma)
+    c1, c2, d1, d2 = stumpffs(omega @ omega)
+    pi, gamma = _halves(mu)
+    moved, turned = plus_cross(cross(gamma, v), pi, omega), cross(gamma, omega)
+    again = cross(turned, omega)
+    along = omega @ v
+    shift = c1 * moved + c2 * (cross(moved, omega) + cross(turned, v))
+    shift = shift + ((along * d2) * again + (along * d1) * turned)
+    return jnp.concatenate([shift, c1 * turned + c2 * again])
 
 
 @_turn.def_jvp

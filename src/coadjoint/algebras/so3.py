@@ -104,16 +104,16 @@ class SO3(LieAlgebra):
         return self.casimirs(mu), jnp.zeros_like(mu)
 
     def transport(self, sigma: Vec3, mu: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
-        """Rotate, then rescale to |μ₀|; what adding to μ rounds off is kept for the next step."""
+        """Rotate, and rescale to |μ₀| by what μ was wrong; what adding to μ rounds off is kept for the next step."""
         return self.settle(sigma, mu, turn(sigma, mu), anchor)
 
     def settle(self, sigma: Vec3, mu: Vec3, change: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
         """`transport` by a known change."""
         values, low = anchor
-        high, low = dd.fast_two_sum(mu, change + low)  # exact, or to the last digit of the change
-        stretch = rescaling(high, low, values[0])
+        stretch = rescaling(jax.lax.stop_gradient(mu), low, values[0])
         stretch = cap(stretch, stretch * stretch, jnp.ones(()))  # in units of μ
-        high, low = dd.fast_two_sum(high, jax.lax.stop_gradient(low + stretch * high))  # what is added is round-off
+        low = low + stretch * jax.lax.stop_gradient(mu + change)  # what is added is round-off
+        high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low))  # exact, or to the change's last digit
         return high, (values, jax.lax.stop_gradient(low))
 
     # The group SO(3), as rotation matrices.
@@ -167,7 +167,7 @@ def orthogonal(g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
 def rescaling(v: Vec3, low: Vec3, squared_length: Float[Array, ""]) -> Float[Array, ""]:
     """The multiple of v to be added, so that v + low has the wanted length (it is wrong by round-off only)."""
     error = squared_length - v @ v - 2.0 * (v @ low)
-    return 0.5 * error * reciprocal(squared_length)
+    return error * (0.5 * reciprocal(squared_length))
 
 
 def reciprocal(x: Float[Array, ""]) -> Float[Array, ""]:

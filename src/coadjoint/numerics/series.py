@@ -46,14 +46,19 @@ def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(near, _near(k, jnp.where(near, x, 0.0)), _far(k, jnp.where(near, 2.0, x)))
 
 
-def stumpffs(x: Float[Array, ""]) -> Float[Array, "3"]:
-    """c₁, c₂, c₃ at once, for x ≥ 0: what a motion of space is made of."""
+def stumpffs(x: Float[Array, ""]) -> Float[Array, "4"]:
+    """c₁, c₂, 2c₁′, 2c₂′ at once, for x ≥ 0: what a motion of space is made of.
+
+    2c₁′ = c₃ − c₂ = (c₀ − c₁)/x and 2c₂′ = 2c₄ − c₃ = (c₁ − 2c₂)/x: for large x the first forms cancel.
+    """
     near = likely(x < 2.0)
     y = jnp.where(near, x, 0.0)
     high = _polynomial([np.array(pair) for pair in zip(_economized(3, 7), (*_economized(4, 6), 0.0), strict=True)], y)
     z = jnp.where(near, 2.0, x)
-    far = jnp.stack([_far(k, z) for k in range(1, 4)])
-    return jnp.where(near, jnp.concatenate([np.array([1.0, 0.5]) - y * high, high[:1]]), far)
+    c0, c1, c2 = (_far(k, z) for k in range(3))
+    far = jnp.stack([c1, c2, (c0 - c1) / z, (c1 - 2.0 * c2) / z])
+    low = np.array([1.0, 0.5]) - y * high
+    return jnp.where(near, jnp.stack([low[0], low[1], high[0] - low[1], 2.0 * high[1] - high[0]]), far)
 
 
 def _near(k: int, x: Array) -> Array:

@@ -6,6 +6,7 @@ Then means after n steps are powers of it, the invariant measure is its left eig
 are those of its generator.
 """
 
+from functools import partial
 from itertools import product
 
 import jax
@@ -84,28 +85,43 @@ class Sphere:
         signs = np.array(list(product((1.0, -1.0), repeat=M * (M - 1) // 2 if levy else needs.signs)))
         coins = np.tile(signs, (len(points), 1))
         points, weights = np.repeat(points, len(signs), axis=0), np.repeat(weights, len(signs)) / len(signs)
-        fast = integrator.fast()
 
-        def end(x, dt, normal, sign):
+        def end(method, x, dt, normal, sign):
             if levy:
                 S, Z = jnp.sqrt(dt) * normal[:M], 0.5 * dt * jnp.sqrt(dt) * (normal[:M] + normal[M:] / 3.0**0.5)
                 A = jnp.zeros((M, M)).at[np.triu_indices(M, 1)].set(0.5 * dt * sign)
                 dS = Increment(S, jnp.full((), jnp.inf), Z, A - A.T, mean_third(S, dt) if needs.third else None)
-                return fast.step(system, x, 0.0, dt, dS, integrator.init(system, x))[0]
+                return after(method, x, dt, dS)
             if needs.Z:  # of two independent halves U, V of the increment
                 U, V = jnp.sqrt(0.5 * dt) * normal[:M], jnp.sqrt(0.5 * dt) * normal[M:]
                 S, Z = U + V, 0.5 * dt * (U + V + (U - V) / 3.0**0.5)
             else:
                 S, Z = jnp.sqrt(dt) * normal, None
             dS = Increment(S, jnp.full((), jnp.inf), Z=Z, signs=sign if needs.signs else None)
-            return fast.step(system, x, 0.0, dt, dS, integrator.init(system, x))[0]
+            return after(method, x, dt, dS)
 
-        ends = jax.jit(jax.vmap(jax.vmap(end, (None, None, 0, 0)), (0, None, None, None)))
+        def after(method, x, dt, dS):
+            new, _, info = method.step(system, x, 0.0, dt, dS, integrator.init(system, x))
+            return new, info.converged
+
+        def ends(method):
+            each = jax.vmap(jax.vmap(partial(end, method), (None, None, 0, 0)), (0, None, None, None))
+            return jax.jit(each)
+
+        fast, careful = ends(integrator.fast()), ends(integrator)
+
+        def taken(*args):
+            """As in a run: steps that the method cannot solve without its fallbacks are not taken by it."""
+            new, solved = fast(*args)
+            if not jnp.all(solved):
+                new, solved = careful(*args)
+            assert jnp.all(solved)
+            return np.moveaxis(np.asarray(new), -1, 0)
 
         def matrix(dt):
             out = []
             for some in np.array_split(self.nodes, max(1, len(self.nodes) * len(points) // 2**18)):
-                x = np.moveaxis(np.asarray(ends(some, dt, points, coins)), -1, 0)
+                x = taken(some, dt, points, coins)
                 out.append(np.stack([values @ weights for values in harmonics(x, self.degree)], -1))
             return self.coefficients(np.concatenate(out))
 

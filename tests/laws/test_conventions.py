@@ -218,8 +218,8 @@ def test_sigma_moves_by_dexpinv_of_minus_s_sigma():
 class _Spy(eqx.Module):
     """Stands in for TMK's solver, and hands out what it was given to solve."""
 
-    def __call__(self, system, f, start, explicit=None):
-        return f, start
+    def __call__(self, system, f, start, near, explicit=None):
+        return f, start, near
 
 
 @sides
@@ -235,16 +235,37 @@ def test_tmk_freezes_the_jacobian_at_zero(side, s):
 
     @jax.jit
     def jacobians(mu):
-        f, start = tmk.sigma(system, mu, 0.0, dt, Increment(dS, jnp.inf))
+        f, start, _ = tmk.sigma(system, mu, 0.0, dt, Increment(dS, jnp.inf))
         return start(), jax.jacfwd(lambda x: f(x, 1.0)[0])(jnp.zeros(6)), f(jnp.zeros(6), 1.0)
 
-    (first, frozen), true, (residual, change) = jacobians(mu)
-    same(first, residual)
+    start, true, (residual, change) = jacobians(mu)
+    same(start.at_zero, residual)
     same(change, jnp.zeros(6))
     J = np.asarray(SE3.poisson(mu))
     formula = np.eye(6) + s * (dt / 2) * np.asarray(jax.hessian(h)(mu)) @ J + s * (dS[0] / 2) * (B + B.T) @ J
-    same(frozen, formula)
+    same(start.jacobian, formula)
     same(true, formula)
+
+
+@sides
+def test_near_the_root_of_tmk(side, s):
+    """The explicit start is within O(h⁴) of the root, its Jacobian within O(h³) of that there."""
+    A, B = rng.standard_normal((2, 6, 6))
+    h = lambda m: 0.5 * m @ A @ A.T @ m + jnp.sum(m**4)
+    h1 = lambda m: 0.5 * m @ (B + B.T) @ m
+    system = cj.System(SE3, h, [h1, cj.salt(rng.standard_normal(6))], side=side)
+    mu, dt, dS = 0.3 * rng.standard_normal(6), 0.1, jnp.array([0.2, -0.3])
+    tmk = eqx.tree_at(lambda i: i.solve, cj.TMK(), _Spy())
+
+    @jax.jit
+    def sizes(h):
+        f, _, near = tmk.sigma(system, mu, 0.0, h * dt, Increment(h * dS, jnp.inf))
+        x, frozen, *_ = near()
+        there = jax.jacfwd(lambda x: f(x, 1.0)[0])(x)
+        return jnp.stack([jnp.linalg.norm(f(x, 1.0)[0]), jnp.linalg.norm(frozen - there)])
+
+    orders = np.log2(sizes(0.02) / sizes(0.01))
+    assert orders[0] > 3.8 and orders[1] > 2.8
 
 
 @sides

@@ -198,7 +198,7 @@ class OrbitMethod(GroupMethod):
         def by_sigma() -> tuple[State, PyTree, Info]:
             sigma, info, *reached = self.sigma(system, mu, t, dt, dS)
             end, after = self.act(system, sigma, mu, carry, *reached)
-            return end, after, info._replace(converged=info.converged & jnp.all(jnp.isfinite(end)))
+            return end, after, info._replace(converged=info.converged & jnp.isfinite(jnp.sum(end)))
 
         rule = self.products(system)
         if rule is None:
@@ -236,7 +236,7 @@ def _change(system: System, sigma: Element, mu: State, reached: Reached) -> Stat
     """
     algebra, s = system.algebra, system.sign
     (change, last), (x, m) = reached, jax.lax.stop_gradient((sigma, mu))
-    change = change + algebra.ad_star(s * last - 0.5 * algebra.bracket(x, last), m + change)
+    change = change + algebra.ad_star(s * last - algebra.bracket(x, 0.5 * last), m + change)
     return _known_change(algebra.change, change, s * sigma, mu)
 
 

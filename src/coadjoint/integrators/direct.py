@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, explicit_info
+from ..numerics.rootfind import Info, Start, explicit_info
 from ..systems import System
 from .base import Claims, Cost, Integrator
 from .implicit import ImplicitSolve, truncated
@@ -49,7 +49,8 @@ class _ImplicitDirect(Integrator):
                 out = algebra.coordinates(f(algebra.element(c), jnp.ones(())))
                 return out, out
 
-            return jax.jacfwd(value, has_aux=True)(jnp.zeros(algebra.dim))[::-1]
+            zero = jnp.zeros(algebra.dim)
+            return Start(zero, *jax.jacfwd(value, has_aux=True)(zero))
 
         x, info = self.solve(system, f, start)
         mu = mu + x

@@ -1,5 +1,7 @@
 """TMK with a discrete gradient: the energy is kept whatever the Hamiltonian."""
 
+from functools import partial
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, Reached, truncated
-from .tmk import at_zero
+from .tmk import at_zero, near_root
 
 _ROUND_OFF = 4 * 2.0**-52
 _OUTER, _WEIGHT = 0.15**0.5, 5 / 18  # the outer nodes of three-point Gauss–Legendre on [−½, ½], and their weight
@@ -90,7 +92,7 @@ class DiscreteGradient(OrbitMethod):
             noise = system.noise(m, lam * S) if system.noises else 0.0
             return sigma - lam * dt * mean - noise, change
 
-        return self.solve(system, f, lambda: at_zero(system, mu, dt, S))
+        return self.solve(system, f, *(partial(start, system, mu, dt, S) for start in (at_zero, near_root)))
 
 
 def gonzalez(system: System, start: State, end: State) -> Element:

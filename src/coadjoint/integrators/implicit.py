@@ -13,7 +13,7 @@ from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
 from ..numerics import checks
 from ..numerics.dependence import depends
-from ..numerics.rootfind import Beside, Root, Squares, dot, explicit_info, solve_root
+from ..numerics.rootfind import Root, Squares, Start, dot, explicit_info, solve_root
 from ..systems import System
 
 CHORD = 16  # dimension above which fixed points are faster than the chord (benchmarks/results/sizes.json)
@@ -88,7 +88,7 @@ def _squares(algebra: LieAlgebra, stages: int) -> Squares:
 class ImplicitSolve(eqx.Module):
     """How the equation of an implicit step is solved.
 
-    `solver`: "chord" (Jacobian frozen at the start of the step), "newton", "fixed_point", "products" (matrices, by
+    `solver`: "chord" (Jacobian frozen where it starts), "newton", "fixed_point", "products" (matrices, by
     products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 16, fixed point above that,
     and above dimension 64 products where the method and the algebra have them. `tol` is on the last correction, scaled
     by the unknown, both measured in a large direct sum by their largest part.
@@ -107,13 +107,15 @@ class ImplicitSolve(eqx.Module):
 
     def fast(self) -> "FastSolve":
         """The same, which does nothing but report where it fails."""
-        return FastSolve(self)
+        return FastSolve(self, near=False)
 
     def __call__(
         self,
         system: System,
         f: Any,
         start: Any,
+        near: Any = None,
+        *,
         stages: int | None = None,
         explicit: np.ndarray | None = None,
         fast: bool = False,
@@ -121,9 +123,10 @@ class ImplicitSolve(eqx.Module):
         """(x, info), or (x, info, reached): the root x of f(x, 1) continued from x = 0 at λ = 0.
 
         x is an element or a state of the algebra. f gives the residual, or with it flow(sx, μ) − μ, and then it is
-        known what x leads to. `start()` gives the coordinates of f(0, 1) and of its Jacobian there. With `stages`, x is
-        a stack of so many. `explicit`: the coordinates of x that need no solving, f_i(x, λ) = x_i + λ f_i(0, 1). If
-        `fast`, x is of no use where it has not converged.
+        known what x leads to. `start()` gives coordinates of x to start from and the Jacobian there; so does `near()`,
+        nearer to the root, for solvers that take it (`from_near`). With `stages`, x is a stack of so many. `explicit`:
+        the coordinates of x that need no solving, for `start()` has them, and they are multiples of λ. If `fast`, x is
+        of no use where it has not converged.
         """
         algebra = system.algebra
         size = algebra.dim * (stages or 1)
@@ -141,7 +144,7 @@ class ImplicitSolve(eqx.Module):
         zero, given = jnp.zeros(size), jnp.zeros(size)
         if not unknowns.all:
             begun = start()
-            start, given = lambda: begun, -begun[0]
+            start, given = lambda: begun, begun.x
         if unknowns.count == 0:
             return element(given), explicit_info(given)
         auto = "chord" if algebra.dim <= CHORD and unknowns.count <= DENSE else "fixed_point"
@@ -165,18 +168,17 @@ class ImplicitSolve(eqx.Module):
     ) -> Root:
         """The root of the equation for the unknowns alone."""
         nothing, zero = jnp.zeros(unknowns.count), jnp.zeros_like(given)
-        beside = unknowns.among(nothing, given)
 
         def reduced(x: Float[Array, " n"], lam: Float[Array, ""]) -> tuple[Float[Array, " n"], State | None]:
             residual, change = equation(unknowns.among(x, lam * given), lam)
             return unknowns.of(residual), change
 
-        def reduced_start() -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-            value, jacobian = start()
-            if unknowns.all:
-                return value, jacobian
+        def reduced_start() -> Start:
+            x, jacobian, at_zero, near = start()
             rows = unknowns.of(jacobian)
-            return unknowns.of(value) + rows @ beside, unknowns.of(rows, axis=1)
+            if at_zero is not None and not unknowns.all:
+                at_zero = unknowns.of(at_zero) + rows @ unknowns.among(nothing, given)
+            return Start(unknowns.of(x), unknowns.of(rows, axis=1), at_zero, near)
 
         dense = unknowns.count <= DENSE
         return solve_root(
@@ -190,7 +192,7 @@ class ImplicitSolve(eqx.Module):
             dense=dense,
             fast=fast,
             squares=squares if squares is dot else lambda x: squares(unknowns.among(x, zero)),
-            beside=None if unknowns.all else Beside(squares(beside), unknowns.of(given)),
+            others2=0.0 if unknowns.all else squares(unknowns.among(nothing, given)),
         )
 
 
@@ -198,12 +200,17 @@ class FastSolve(eqx.Module):
     """How an implicit step is solved when another program takes the steps for which that fails."""
 
     careful: ImplicitSolve
+    near: bool = eqx.field(static=True)
 
-    def __call__(
-        self, system: System, f: Any, start: Any, stages: int | None = None, explicit: np.ndarray | None = None
-    ) -> Any:
-        """As `ImplicitSolve`, with neither fallbacks nor a remedy where there is no root."""
-        return self.careful(system, f, start, stages, explicit, fast=True)
+    def __call__(self, system: System, f: Any, start: Any, near: Any = None, **about: Any) -> Any:
+        """As `ImplicitSolve`, with neither fallbacks nor a remedy where there is no root; from near it if `near`."""
+        return self.careful(system, f, near if self.near and near is not None else start, **about, fast=True)
+
+
+def from_near(method: Any) -> Any:
+    """A fast method whose equations are solved from near their roots: fewer evaluations, and more to compile."""
+    fast = lambda x: isinstance(x, FastSolve)
+    return jax.tree.map(lambda x: FastSolve(x.careful, near=True) if fast(x) else x, method, is_leaf=fast)
 
 
 def truncated(system: System, dS: Increment) -> Float[Array, " M"]:

@@ -1,6 +1,7 @@
 """Lie midpoint rules: Poisson maps, symplectic on every coadjoint orbit."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, explicit_coordinates, truncated
 from .products import Rule, check_solver, rule_for
 from .tau import Cayley, Exp, Tau, checked
-from .tmk import at_zero
+from .tmk import at_zero, near_root
 
 
 class _Midpoint(OrbitMethod):
@@ -56,8 +57,9 @@ class _Midpoint(OrbitMethod):
     ) -> tuple[Element, Info]:
         """The root of f(σ) = σ − ζ(dτ*_{sσ} μ_n); at σ = 0 it has the Jacobian of TMK's equation."""
         S = truncated(system, dS)
-        start = lambda: at_zero(system, mu, dt, S)
-        return self.solve(system, self.equation(system, mu, dt, S), start, explicit=explicit_coordinates(system))
+        near = partial(near_root, system, mu, dt, S, second=1 / 6)  # of φ₁; of τ = cay about
+        starts = partial(at_zero, system, mu, dt, S), near
+        return self.solve(system, self.equation(system, mu, dt, S), *starts, explicit=explicit_coordinates(system))
 
 
 class LieMidpoint(_Midpoint):

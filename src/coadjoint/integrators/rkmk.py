@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, explicit_info
+from ..numerics.rootfind import Info, Start, explicit_info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, truncated
@@ -114,7 +114,8 @@ class RKMK(OrbitMethod):
                 return out, out
 
             derivative, value = jax.jacfwd(one, has_aux=True)(jnp.zeros(algebra.dim))
-            return -jnp.tile(value, len(b)), jnp.eye(len(b) * algebra.dim) - jnp.kron(A, derivative)
+            size = len(b) * algebra.dim
+            return Start(jnp.zeros(size), jnp.eye(size) - jnp.kron(A, derivative), -jnp.tile(value, len(b)))
 
         k, info = self.solve(system, f, start, stages=len(b))
         return jnp.tensordot(b, k, axes=1), info

@@ -97,8 +97,8 @@ def _iterate(
     What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
     (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
     `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
-    the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ.
-    `others2`: the squares of numbers that count in the size of x.
+    the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ; the
+    next term, |x|² δ/6, is foreseen as well. `others2`: the squares of numbers that count in the size of x.
     """
     limit = start.iterations + max_steps
 
@@ -111,8 +111,10 @@ def _iterate(
         size2, step2 = _largest(squares(s.x) + others2), _largest(squares(step))  # |x|² before: a flow has it at hand
         before2 = s.step2
         small = step2 <= tol**2 * size2
-        foreseen = (step2 < _FAST * before2) & (step2 * step2 <= (_MARGIN * tol) ** 2 * size2 * before2)
+        foreseen = step2 * step2 < (_MARGIN * tol) ** 2 * size2 * before2  # if corrections do not fall, it is small
         stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)
+        if known is not None:
+            foreseen = foreseen & (step2 * size2 <= (6.0 * _MARGIN * tol) ** 2)
         enough = small | foreseen | stalled
         if known is not None:
             enough = enough & (step2 <= _TINY**2) & (step2 * size2 <= tol**2)
@@ -136,11 +138,23 @@ def _select(flag: Array, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda u, v: jnp.where(flag, u, v), a, b)
 
 
-class Beside(NamedTuple):
-    """What is known of a vector of which x is a part: the squares of its other numbers, and an explicit step for x."""
+class Start(NamedTuple):
+    """Where the chord method starts: x, with the Jacobian; or 0, if f(0) is given or x is not `near` the root.
 
-    squares: Float[Array, "..."]
-    step: Vector
+    Then x has explicit coordinates alone.
+    """
+
+    x: Vector
+    jacobian: Float[Array, "n n"]
+    at_zero: Vector | None = None
+    near: Bool[Array, ""] | bool = True
+
+    def at(self, zero: Vector, f: Callable[[Vector], Vector]) -> tuple[Vector, Vector]:
+        """Where it starts, and the value of f there."""
+        if self.at_zero is not None:
+            return zero, self.at_zero
+        x = jnp.where(self.near, self.x, zero)
+        return x, f(x)
 
 
 class Root(NamedTuple):
@@ -157,26 +171,26 @@ def solve_root(
     x0: Vector,
     *,
     method: str,
-    start: Callable[[], tuple[Vector, Float[Array, "n n"]]] | None,
+    start: Callable[[], Start] | None,
     tol: float,
     max_steps: int,
     fallbacks: bool,
     dense: bool,
     fast: bool,
     squares: Squares = dot,
-    beside: Beside | None = None,
+    others2: Float[Array, "..."] | float = 0.0,
 ) -> Root:
     """The root of f(x, 1) that continues from f(0, 0) = 0, with the derivative of the implicit function theorem.
 
     `f(x, λ)` gives the two sides' difference in the step's equation, with time step and increments scaled by λ, and
     what it has found besides, or None.
 
-    - "chord": x ← x − J₀⁻¹ f(x), with the frozen J₀: `start()` gives f(x₀, 1) and J₀;
+    - "chord": x ← x − J₁⁻¹ f(x), with the frozen J₁ of `start()`;
     - "newton": x ← x − Df(x)⁻¹ f(x);
     - "fixed_point": x ← x − f(x), for f of the form x − g(x).
 
     When that fails and `fallbacks` is set, the root is followed from λ = 0 to λ = 1. Without `dense` no Jacobian is
-    formed, and derivatives are solved for by GMRES. If `fast`, a root not found is just reported, x being of no use.
+    formed, and derivatives are solved for by GMRES. If `fast`, a root not found is just reported.
     """
     # What is traced once serves the iterations, which know no derivatives, and the derivative of the root.
     f = eqx.filter_closure_convert(f, x0, jnp.ones(()))
@@ -192,14 +206,14 @@ def solve_root(
         value, known = full(x)
         return -inverse(value), known if follows else None
 
-    first = _fresh(x0, jnp.zeros((), int))
-    first = first._replace(last=x0, known=known) if follows else first
-    rest = jnp.ones((), bool), fast, squares, 0.0 if beside is None else beside.squares
+    first = _fresh(x0, jnp.zeros((), int))._replace(last=x0 if follows else None, known=known if follows else None)
+    rest = jnp.ones((), bool), fast, squares, others2
     if method == "chord":
         assert start is not None
-        value, jacobian = _without_derivative(eqx.filter_closure_convert(start))()
-        inverse = _inverse(jacobian, fast)
-        first = first.moved(-inverse(value), squares)
+        begun = _without_derivative(eqx.filter_closure_convert(start))()
+        inverse = _inverse(begun.jacobian, fast)
+        x, value = begun.at(x0, lambda x: full(x)[0])
+        first = first._replace(x=x).moved(-inverse(value), squares)
         s = _iterate(lambda x: by(inverse, x), first, tol, max_steps - 1, *rest)
     elif method == "newton":
         newton = lambda x: by(_inverse(jax.jacfwd(lambda x: full(x)[0])(x), fast), x)
@@ -207,7 +221,7 @@ def solve_root(
     else:
         s = _iterate(lambda x: by(lambda y: y, x), first, tol, max_steps, *rest)
     if not fast:
-        s = _otherwise(fixed, x0, None if beside is None else beside.step, s, tol, fallbacks, squares)
+        s = _otherwise(fixed, x0, s, tol, fallbacks, squares)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
@@ -273,16 +287,13 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     return lambda x: a @ x
 
 
-def _otherwise(
-    f: Callable, x0: Vector, step: Vector | None, s: _State, tol: float, fallbacks: bool, squares: Squares
-) -> _State:
+def _otherwise(f: Callable, x0: Vector, s: _State, tol: float, fallbacks: bool, squares: Squares) -> _State:
     """What is done where the iteration has failed: homotopy, then the least bad that is left."""
     failed = ~s.done
     if fallbacks:
         far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, failed)
         s = _select(s.done, s._replace(last=None, known=None), far)._replace(last=s.last, known=s.known)
-    step = None if step is None else jax.lax.stop_gradient(step)
-    return _least_bad(lambda x: f(x, jnp.ones(())), x0, step, s, failed if s.known is not None else ~s.done, squares)
+    return _least_bad(lambda x: f(x, jnp.ones(())), x0, s, failed if s.known is not None else ~s.done, squares)
 
 
 def _homotopy(
@@ -339,7 +350,6 @@ def _homotopy(
 def _least_bad(
     f: Callable[[Vector], tuple[Vector, PyTree]],
     x0: Vector,
-    step: Vector | None,
     s: _State,
     active: Array,
     squares: Squares,
@@ -351,7 +361,7 @@ def _least_bad(
 
     def body(state):
         s, _ = state
-        explicit = x0 - f(x0)[0] if step is None else step
+        explicit = x0 - f(x0)[0]
         (last, known), (other, instead) = f(s.x), f(explicit)
         last2, explicit2 = _largest(squares(last)), _largest(squares(other))
         keep = s.done | (last2 <= explicit2)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ...drivers import Increment
+from ...integrators.implicit import from_near
 from ...native.lanes import NativeLoop, free, native_loop, pattern
 from ...native.loop import Target
 from ...native.refused import Refused
@@ -113,7 +114,7 @@ def _make(
     numbers, rest = eqx.partition(plan.system, eqx.is_array)
     leaves, treedef = jax.tree.flatten(numbers)
     own = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, m in zip(leaves, by_member, strict=True) if m]
-    fast = plan.integrator.fast()
+    fast = from_near(plan.integrator.fast())
 
     def step(shared: list, own: list, point: Point, n: Array, dS: Increment) -> tuple[Point, Record, Array]:
         *shared, t0, dt = shared

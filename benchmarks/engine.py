@@ -1,6 +1,6 @@
 """What the engine costs beside the steps: compilation, calls, tiles, rare branches.
 
-    python benchmarks/engine.py [--only native] [--into benchmarks/results/engine.json]
+    python benchmarks/engine.py [--only native | c] [--into benchmarks/results/engine.json]
 
 Each first result is that of a process of its own, import included. The rest is the least of several tries in one
 process. Results are kept by versions, so that the two ends of what is supported stand side by side.
@@ -54,12 +54,7 @@ def measured() -> dict[str, float]:
     top, mu0 = cj.models.heavy_top()
     call = least(lambda: cj.solve(top, mu0, t1=0.01, dt=0.01, key=1), 500)
     out["a warm call of one step [ms]"] = round(1e3 * call, 2)
-    one = least(lambda: cj.solve(top, mu0, t1=1e3, dt=0.01, key=1, save_every=1000), 5)
-    out["one trajectory [ns a step]"] = round(1e9 * one / 1e5, 1)
-    many = least(lambda: cj.ensemble(top, mu0, members=1024, t1=10.0, dt=0.01, key=1, save_every=100), 5)
-    out["one tile of 1024 [ns a member-step]"] = round(1e9 * many / 1.024e6, 1)
-
-    out |= beside_c(top, mu0)
+    out |= beside_c()
 
     out |= hundred_tiles()
     free = cj.System(cj.SO3(), lambda mu: 0.0 * mu[0], [cj.salt(np.eye(3))])
@@ -93,25 +88,35 @@ def hundred_tiles() -> dict[str, float]:
     return out
 
 
-def beside_c(top, mu0) -> dict[str, float]:
-    """The least times of hand-written C and of the library in turns, and their ratios."""
+def beside_c() -> dict[str, float]:
+    """The least times of hand-written C and of the library in turns, and their ratios: of steps, so runs are long."""
     import numpy as np
     from contenders import C
 
     import coadjoint as cj
 
-    c, start, steps, members = C(), np.asarray(mu0), 100_000, 1024
+    top, mu0 = cj.models.heavy_top()
+    one = least(lambda: cj.solve(top, mu0, t1=1e3, dt=0.01, key=1, save_every=1000), 9, time.process_time)
+    many = least(
+        lambda: cj.ensemble(top, mu0, members=1024, t1=10.0, dt=0.01, key=1, save_every=100), 9, time.process_time
+    )
+    c, start, steps, members, each = C(), np.asarray(mu0), 10**6, 1024, 4000
     path = np.random.default_rng(0).standard_normal(steps) * 0.1
     work = {
         "C, one": lambda: c.one(start, path, 0.01),
         "library, one": lambda: cj.solve(top, mu0, t1=0.01 * steps, dt=0.01, key=1, save_every=steps),
-        "C, many": lambda: c.many(start, members, 500, 0.01),
-        "library, many": lambda: cj.ensemble(top, mu0, members=members, t1=5.0, dt=0.01, key=1, save_every=500),
+        "C, many": lambda: c.many(start, members, each, 0.01),
+        "library, many": lambda: cj.ensemble(
+            top, mu0, members=members, t1=0.01 * each, dt=0.01, key=1, save_every=each
+        ),
     }
-    times = {name: min(least(run, 1) for _ in range(5)) for name, run in work.items()}
+    turns = [{name: least(run, 1, time.process_time) for name, run in work.items()} for _ in range(8)]
+    times = {name: min(turn[name] for turn in turns) for name in work}
     return {
+        "one trajectory [ns a step]": round(1e9 * one / 1e5, 1),
+        "one tile of 1024 [ns a member-step]": round(1e9 * many / 1.024e6, 1),
         "C, one trajectory [ns a step]": round(1e9 * times["C, one"] / steps, 1),
-        "C, ensemble [ns a member-step]": round(1e9 * times["C, many"] / (500 * members), 1),
+        "C, ensemble [ns a member-step]": round(1e9 * times["C, many"] / (each * members), 1),
         "one trajectory / C": round(times["library, one"] / times["C, one"], 2),
         "ensemble / C": round(times["library, many"] / times["C, many"], 2),
     }
@@ -201,12 +206,13 @@ def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--into", type=Path, default=RESULTS)
-    parser.add_argument("--only", choices=["native"], help="measure these alone, and keep the other rows")
+    parser.add_argument("--only", choices=["native", "c"], help="measure these alone, and keep the other rows")
     given = parser.parse_args()
     into = given.into
     import jax
 
-    results = natively() if given.only else measured() | natively()
+    some = {"native": natively, "c": beside_c}
+    results = some[given.only]() if given.only else measured() | natively()
     kept = json.loads(into.read_text()) if into.exists() else {}
     about = f"Python {platform.python_version()}, JAX {jax.__version__}"
     processor = next((x.partition(":")[2].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")), "")

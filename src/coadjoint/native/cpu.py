@@ -18,7 +18,7 @@ from .refused import Refused
 _GROUPS = Template("""\
 define void @advance(i64 %groups, i64 %n1, i64 %base, i64 %every, i64 %first, i64 %rows, i64 %nslots,
     ptr noalias %n, ptr noalias %state, ptr noalias %uniforms, ptr noalias %own, ptr noalias %path,
-    ptr noalias %slots) #0 {
+    ptr noalias %slots) alignstack($line) #0 {
 entry:
 $uniforms
   br label %group.head
@@ -37,6 +37,7 @@ $steps
 exit:
   ret void
 }""")
+_LINE = 64  # bytes of a cache line, with which the stack begins: a vector across two of them is read and written twice
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Cpu:
     def around(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
         """A loop over groups."""
         words = {f"{name}_words": sizes[name] * self.width for name in ("state", "own")}
-        return _GROUPS.substitute(steps=steps, uniforms=uniforms, **words)
+        return _GROUPS.substitute(steps=steps, uniforms=uniforms, line=_LINE, **words)
 
     def loop(self, text: str, sizes: dict[str, int]) -> "StepLoop":
         """Machine code for this processor."""

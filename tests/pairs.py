@@ -21,19 +21,27 @@ def covering(
     `given` cases are there already and come first. Greedy: each new case has the most pairs that were missing, the
     first such in the order of the table.
     """
-    names = list(features)
-    every = [dict(zip(names, values, strict=True)) for values in itertools.product(*features.values())]
-    every = [case for case in every if allowed(case)]
-    number: dict[tuple, int] = {}
-    ids = np.array([[number.setdefault(pair, len(number)) for pair in pairs_of(case)] for case in every])
-    missing = np.ones(len(number), bool)
+    names, sizes = list(features), [len(values) for values in features.values()]
+    places = [range(size) for size in sizes]
+    every = [
+        at for at in itertools.product(*places) if allowed({k: features[k][i] for k, i in zip(names, at, strict=True)})
+    ]
+    numbers, first = np.array(every), 0
+    ids = []  # of the pairs of each case, one column for two features
+    for a, b in itertools.combinations(range(len(names)), 2):
+        ids.append(first + numbers[:, a] * sizes[b] + numbers[:, b])
+        first += sizes[a] * sizes[b]
+    ids = np.stack(ids, axis=1)
+    missing = np.zeros(first, bool)
+    missing[ids] = True
     cases = list(given)
     for case in cases:
-        missing[[number[pair] for pair in pairs_of(case)]] = False
+        at = [features[k].index(case[k]) for k in names]
+        missing[ids[np.flatnonzero((numbers == at).all(axis=1))]] = False
     while missing.any():
         best = int(np.argmax(missing[ids].sum(axis=1)))
         missing[ids[best]] = False
-        cases.append(every[best])
+        cases.append({k: features[k][i] for k, i in zip(names, every[best], strict=True)})
     return cases
 
 

@@ -39,6 +39,7 @@ RULES: dict[str, Callable[..., list[LaneArray]]] = {
 }
 _LAX = {"and": "bitwise_and", "or": "bitwise_or", "not": "bitwise_not", "xor": "bitwise_xor"}
 _TESTS = ("lt", "le", "gt", "ge", "eq", "ne")
+_SIMPLER = ("div", "select_n")  # which may come to less also where no number is known
 
 
 class Attempt(NamedTuple):
@@ -87,7 +88,7 @@ class Evaluator:
     def equation(self, jaxpr: jex.Jaxpr, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
         """One equation: by a rule if one is needed, else by JAX."""
         name = eqn.primitive.name
-        if any(jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in eqn.outvars):
+        if not all(isinstance(v.aval.dtype, np.dtype) for v in eqn.outvars):  # JAX's own types are none of NumPy's
             raise Refused("Random keys inside a step have no native rule.")
         if operations.known_to(name):
             return [self.elementwise(eqn, xs)]
@@ -105,9 +106,10 @@ class Evaluator:
     def elementwise(self, eqn: Any, xs: list[LaneArray]) -> LaneArray:
         """An operation on each element."""
         aval, name, params = eqn.outvars[0].aval, eqn.primitive.name, eqn.params
-        wide = [np.broadcast_to(x, aval.shape).ravel() for x in xs]
+        count = math.prod(aval.shape)
+        wide = [_spread(x, aval.shape) for x in xs]
         numbers = _known_among(eqn, wide)
-        if len(numbers) == math.prod(aval.shape):
+        if len(numbers) == count:
             return objects(list(numbers.values()), aval.shape)
         bind = lambda *ys: eqn.primitive.bind(*ys, **params)
 
@@ -160,9 +162,10 @@ class Evaluator:
 
     def fold(self, name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
         """One operation: folded if it can be, done beforehand if it is the same everywhere, else written."""
-        if all(map(known, xs)):
+        numbers = sum(map(known, xs))
+        if numbers == len(xs):
             return _at_once(name, params, dtype, xs, bind)
-        if (simple := self._simplified(name, dtype, xs)) is not None:
+        if (numbers or name in _SIMPLER) and (simple := self._simplified(name, dtype, xs)) is not None:
             return simple
         if not any(map(varies, xs)):
             return self.once((name, dtype, *params.items()), xs, lambda: bind(*xs))
@@ -214,7 +217,7 @@ class Evaluator:
             return self.factor(v, c * w) if not _extreme(c * w) else None
         key = (id(u), w) if known(w) else (min(id(u), id(w)), max(id(u), id(w)))
         if key not in self._factors:
-            both = u * w
+            both = jax.lax.mul(u, w)
             self._factors[key] = both
             self.factors.append((both, u, w))  # keeps them, and so their identities
             if known(w):
@@ -266,7 +269,7 @@ class Evaluator:
             inverse = np.asarray(1.0 / y, y.dtype)[()]
             return None if _extreme(inverse) else inverse
         if id(y) not in self._inverses:
-            inverse = 1.0 / y
+            inverse = jax.lax.div(number(1, y.dtype), y)
             self._inverses[id(y)] = (y, inverse)
             self.factors.append((inverse, y, y))
         return self._inverses[id(y)][1]
@@ -314,9 +317,13 @@ def _in_range(assumed: Sequence[tuple]) -> list[Array]:
     out = []
     for dtype in dict.fromkeys(y.dtype for y, *_ in assumed):
         columns = zip(*(triple for triple in assumed if triple[0].dtype == dtype), strict=True)
-        y, u, w = (jnp.stack([jnp.asarray(x, dtype) for x in column]) for column in columns)
-        out.append(jnp.all(~_extreme(y) | _given(u) | _given(w)))
+        y, u, w = (jnp.stack([jnp.asarray(x, dtype) if known(x) else x for x in column]) for column in columns)
+        out.append(_kept(y, u, w))
     return out
+
+
+def _kept(y: Array, u: Array, w: Array) -> Array:
+    return jnp.all(~_extreme(y) | _given(u) | _given(w))
 
 
 def _given(x: Array) -> Array:
@@ -329,12 +336,21 @@ def _same(x: Any, y: Any) -> bool:
     return known(x) and known(y) and bool(x == y)
 
 
-def _known_among(eqn: Any, xs: Sequence[LaneArray]) -> dict[int, Any]:
+def _spread(x: LaneArray, shape: tuple[int, ...]) -> list[Any]:
+    """The lanes of an array as those of one of another shape; the quick ways first."""
+    if x.shape == shape:
+        return list(x.flat)
+    return [x[()]] * math.prod(shape) if x.ndim == 0 else list(np.broadcast_to(x, shape).flat)
+
+
+def _known_among(eqn: Any, xs: Sequence[list]) -> dict[int, Any]:
     """An operation on each element of vectors, where all that it needs is known: by place, if NumPy can do it."""
     at = [i for i, lanes in enumerate(zip(*xs, strict=True)) if all(map(known, lanes))]
+    if not at:
+        return {}
     given, dtype = [v.aval.dtype for v in eqn.invars], eqn.outvars[0].aval.dtype
     arrays = [np.array([x[i] for i in at], d) for x, d in zip(xs, given, strict=True)]
-    does = by_numpy(eqn.primitive.name, eqn.params, dtype, given, arrays) if at else None
+    does = by_numpy(eqn.primitive.name, eqn.params, dtype, given, arrays)
     if does is None:
         return {}
     with np.errstate(all="ignore"):

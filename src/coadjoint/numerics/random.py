@@ -102,6 +102,18 @@ def _unit(bits: Key) -> Float[Array, "..."]:
     return jax.lax.bitcast_convert_type(mantissa | 0x3FF0000000000000, jnp.float64) - 1.0
 
 
+def _uniform_pairs(key: Key, even: Int[Array, "..."]) -> Float[Array, "2 ..."]:
+    """The uniforms of the radii and of the angles of pairs n, n + 1: by one program of Threefry's, not by two."""
+    return _unit(threefry(key, *words(jnp.stack([even, even + 1]))))
+
+
+def _box_muller(u: Array, v: Array) -> tuple[Array, Array]:
+    """Both normals of each pair."""
+    radius = jnp.sqrt(-2.0 * _log(1.0 - u))
+    sine, cosine = _sincos(v)
+    return radius * cosine, radius * sine
+
+
 def uniforms(
     member: Key, level: int, channels: int, start: Int[Array, ""] | int, count: int
 ) -> Float[Array, "count channels"]:
@@ -121,9 +133,8 @@ def normals(
     numbers = jnp.arange(channels) if isinstance(channels, int) else channels
     key = threefry(member, jnp.uint32(level), numbers.astype(jnp.uint32))
     n = jnp.asarray(start, jnp.int64) + 2 * jnp.arange(count // 2)[:, None]
-    radius = jnp.sqrt(-2.0 * _log(1.0 - _unit(threefry(key, *words(n)))))
-    sine, cosine = _sincos(_unit(threefry(key, *words(n + 1))))
-    return jnp.stack([radius * cosine, radius * sine], axis=1).reshape(count, len(numbers))
+    both = jnp.stack(_box_muller(*_uniform_pairs(key, n)), axis=1)
+    return both.reshape(count, len(numbers))
 
 
 def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Float[Array, "count channels"]:
@@ -194,13 +205,12 @@ class Numbers(NamedTuple):
     def uniforms(self, key: Key) -> tuple[Array, Array]:
         """The uniforms of the radius and of the angle, for one number of each pair."""
         even = (self.n.reshape(-1, 2)[:, 0] if self.paired else self.n & ~1)[..., None]
-        return _unit(threefry(key, *words(even))), _unit(threefry(key, *words(even + 1)))
+        u, v = _uniform_pairs(key, even)
+        return u, v
 
     def box_muller(self, u: Array, v: Array) -> tuple[Array, Array]:
         """Both normals of each pair."""
-        radius = jnp.sqrt(-2.0 * _log(1.0 - u))
-        sine, cosine = _sincos(v)
-        return radius * cosine, radius * sine
+        return _box_muller(u, v)
 
     def choose(self, first: Array, second: Array) -> Float[Array, "*at channels"]:
         """The normals that are wanted."""

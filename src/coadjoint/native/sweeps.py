@@ -30,6 +30,7 @@ from .refused import Refused
 from .sites import Relation
 
 WIDTH = 8  # sites side by side
+_APART = 9 * WIDTH
 AREAS = ("old", "new", "fixed", "kept", "path")  # the state before and after, what stays, what sweeps keep, increments
 
 _SWEEP = Template("""\
@@ -125,9 +126,14 @@ class Sweep:
         return sweep
 
 
-def padded(sites: int) -> int:
-    """Sites in memory: whole groups."""
-    return -(-sites // WIDTH) * WIDTH
+def groups_of(sites: int) -> int:
+    """Groups of eight sites, the last one filled up."""
+    return -(-sites // WIDTH)
+
+
+def plane_of(sites: int) -> int:
+    """Numbers from one plane to the next: more than there are sites, or planes of 2ᵏ would share sets of a cache."""
+    return groups_of(sites) * WIDTH + _APART
 
 
 # How sweeps are cut.
@@ -335,7 +341,7 @@ def _near(relations: Sequence[Relation], sites: int) -> tuple[np.ndarray, np.nda
 
     The groups by their row in the table, −1: regular.
     """
-    groups, offsets = padded(sites) // WIDTH, np.zeros(len(relations), np.int64)
+    groups, offsets = groups_of(sites), np.zeros(len(relations), np.int64)
     tables = np.zeros((len(relations), groups * WIDTH), np.int64)
     irregular = np.zeros(groups, bool)
     for k, relation in enumerate(relations):

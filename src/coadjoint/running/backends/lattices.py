@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ...drivers import BLOCK, Window
-from ...native.sweeps import WIDTH, padded
+from ...native.sweeps import groups_of, plane_of
 from ..exclusive import alone
 from ..members import params_of, with_params
 from ..placing import cores
@@ -85,8 +85,8 @@ class LatticeStepper:
         layout = program.kernel.layout
         self.numbers = [self._numbers(i) for i in range(tile.member.size)]
         self.states = [self._laid_out(i, [x[i] for x in leaves]) for i in range(tile.member.size)]
-        self.spare, self.kept = (np.empty((layout.planes[x], padded(layout.sites))) for x in ("old", "kept"))
-        self.path = np.zeros((2 * layout.path, padded(layout.sites)))
+        self.spare, self.kept = (np.empty((layout.planes[x], plane_of(layout.sites))) for x in ("old", "kept"))
+        self.path = np.zeros((2 * layout.path, plane_of(layout.sites)))
         self.kernel = program.kernel
 
     def _numbers(self, i: int) -> tuple[list, list[np.ndarray]]:
@@ -100,7 +100,7 @@ class LatticeStepper:
         """The arrays of a member, and those of its system that are by site, as planes."""
         layout = self.program.kernel.layout
         sites = layout.sites
-        out = {area: np.empty((layout.planes[area], padded(sites))) for area in ("old", "fixed")}
+        out = {area: np.empty((layout.planes[area], plane_of(sites))) for area in ("old", "fixed")}
         for x, (area, at), size in zip([*leaves, *self.numbers[i][1]], layout.places, layout.sizes, strict=True):
             planes = out[area][at : at + size]
             planes[:, :sites] = x.reshape(sites, size).T
@@ -164,7 +164,7 @@ class _Run:
     def __init__(self, stepper: LatticeStepper, i: int, pool: ThreadPoolExecutor, workers: int):
         self.stepper, self.i, self.pool = stepper, i, pool
         self.plan, self.kernel = stepper.plan, stepper.kernel
-        groups = stepper.path.shape[1] // WIDTH
+        groups = groups_of(self.kernel.layout.sites)
         self.parts = [(groups * k // workers, groups * (k + 1) // workers) for k in range(workers)]
         self.member, self.window = stepper.tile.member[i], self.plan.window(stepper.n // BLOCK)
         self.sweeps: dict[Any, list[Callable]] = {}  # by where they read and write

@@ -229,16 +229,17 @@ def figure():
     recorded = json.loads(RESULTS.read_text())
     rows, machines = recorded["rows"], list(recorded["machines"])
     kinds = list(dict.fromkeys((r["what"], r["method"]) for r in rows))
+    coloured = [kind for kind in kinds if kind[1] not in ("product", "quflow")]
     fig, axes = plt.subplots(1, len(machines), figsize=(4.2 * len(machines), 4.6), layout="constrained")
     for ax, machine in zip(axes, machines, strict=True):
-        for k, kind in enumerate(kinds):
+        for kind in kinds:
             found = sorted(
                 (r["n"], r["ms"]) for r in rows if (r["machine"], r["what"], r["method"]) == (machine, *kind)
             )
             if found:
                 style = {"product": ":", "quflow": "--"}.get(kind[1], "-")
                 marker = {"torus": "s", "sphere": "o"}.get(kind[0], "^")
-                color = "black" if kind[1] in ("product", "quflow") else f"C{k % 10}"
+                color = f"C{coloured.index(kind)}" if kind in coloured else "black"
                 ax.loglog(*zip(*found, strict=True), style, marker=marker, ms=4, color=color, label=", ".join(kind))
         sizes = sorted({r["n"] for r in rows if r["machine"] == machine} - {4095})
         ax.set_xticks(sizes, list(map(str, sizes)))

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -57,6 +57,7 @@ class Integrator(eqx.Module):
     """One step of a method. All that a restart needs is in `mu` and `carry`."""
 
     claims: eqx.AbstractClassVar[Claims]
+    sitewise: ClassVar[bool] = False  # a step of equal factors is made factor by factor, explicitly, from ζ
 
     @abc.abstractmethod
     def init(self, system: System, mu: State) -> PyTree:
@@ -86,11 +87,6 @@ class Integrator(eqx.Module):
         """
         solve = getattr(self, "solve", None)
         return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.fast())
-
-    @property
-    def sitewise(self) -> bool:
-        """Whether a step of equal factors is made factor by factor, explicitly, from ζ: then each can be done alone."""
-        return False
 
     def failure(self, dt: float, residual: float) -> str:
         """Why steps could not be taken, given the worst residual, and what to do: the end of a sentence."""

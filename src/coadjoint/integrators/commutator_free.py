@@ -1,5 +1,7 @@
 """Commutator-free methods of order 3 and 4."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import Array, Float, PyTree
 
@@ -28,6 +30,7 @@ class CommutatorFree(GroupMethod):
     Reference: Celledoni, Marthinsen and Owren, Commutator-free Lie group methods (2003).
     """  # fmt: skip
 
+    sitewise: ClassVar[bool] = True
     order: int = eqx.field(static=True)
     drift_free: bool = eqx.field(static=True)
 
@@ -42,11 +45,6 @@ class CommutatorFree(GroupMethod):
         """Those of the order."""
         cost = Cost(4, 3) if self.order == 3 else Cost(5, 4)
         return Claims(order=self.order, strong_commuting=0.0, strong=0.0, casimirs=True, cost=cost, explicit=True)
-
-    @property
-    def sitewise(self) -> bool:
-        """It is."""
-        return True
 
     def check(self, system: System) -> None:
         """No noise."""

@@ -28,12 +28,8 @@ class EulerMaruyamaMK(OrbitMethod):
         order=1, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=True, cost=Cost(1, 1), explicit=True
     )
 
+    sitewise: ClassVar[bool] = True
     drift_free: bool = eqx.field(static=True, default=True)
-
-    @property
-    def sitewise(self) -> bool:
-        """It is."""
-        return True
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
@@ -59,12 +55,8 @@ class HeunMK(OrbitMethod):
         order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=True, cost=Cost(2, 2), explicit=True
     )
 
+    sitewise: ClassVar[bool] = True
     drift_free: bool = eqx.field(static=True, default=True)
-
-    @property
-    def sitewise(self) -> bool:
-        """It is."""
-        return True
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment

@@ -72,7 +72,7 @@ class RKMK(OrbitMethod):
         )
 
     @property
-    def sitewise(self) -> bool:
+    def sitewise(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """An explicit one is."""
         return self.tableau.explicit
 

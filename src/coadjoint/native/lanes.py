@@ -27,7 +27,7 @@ from .kinds import LaneArray, number, split
 from .loop import Draw, Inputs, Target, written
 from .packing import copies_of
 from .pairs import as_complex, as_reals, without_complex
-from .refused import Refused
+from .refused import Refused, or_refused
 
 _MOST_FOLDED = 20  # of so many operations in a program as it stands, one may be left after folding
 _KEPT = 2**16  # bytes of numbers, up to which what code reads of them is kept
@@ -83,14 +83,8 @@ def native_loop(
     What is `likely` is taken for true, and a step for which it was not is not taken; unless the loop is `thorough`:
     then such a step is done again with all branches. That takes longer to compile; other steps have the same bits.
     """
-    try:
-        with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
-            return _native_loop(step, patterns, own, state, path, target, limit, thorough, draw)
-    except Refused:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split())[:200]
-        raise Refused(f"Making native code failed: {type(error).__name__}: {text}") from error
+    with or_refused():
+        return _native_loop(step, patterns, own, state, path, target, limit, thorough, draw)
 
 
 def _native_loop(

@@ -19,7 +19,7 @@ from ...algebras.base import Element, LieAlgebra, State
 from ...algebras.product import Product
 from ...drivers import BrownianWindow, Increment, Needs
 from ...native.lanes import free
-from ...native.refused import Refused
+from ...native.refused import Refused, or_refused
 from ...native.sites import OneSite, Sited
 from ...native.sweeps import Place, Sweep, cut
 from ...numerics.caching import Bounded
@@ -108,13 +108,10 @@ def kernel_for(plan: Plan, thorough: bool = False) -> Kernel | Refusal:
 
     def make() -> Kernel | Refusal:
         try:
-            with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
+            with or_refused():
                 return _make(plan, thorough)
         except Refused as refused:
             return Refusal(str(refused))
-        except Exception as error:
-            text = " ".join(str(error).split())[:200]
-            return Refusal(f"Making native code failed: {type(error).__name__}: {text}")
 
     return _kernels.get(key, make)
 

@@ -100,12 +100,14 @@ def beside_c() -> dict[str, float]:
     many = least(
         lambda: cj.ensemble(top, mu0, members=1024, t1=10.0, dt=0.01, key=1, save_every=100), 9, time.process_time
     )
-    c, start, steps, members, each = C(), np.asarray(mu0), 10**6, 1024, 4000
+    c, loose, start, steps, members, each = C(), C(loose=True), np.asarray(mu0), 10**6, 1024, 4000
     path = np.random.default_rng(0).standard_normal(steps) * 0.1
     work = {
         "C, one": lambda: c.one(start, path, 0.01),
+        "looser C, one": lambda: loose.one(start, path, 0.01),
         "library, one": lambda: cj.solve(top, mu0, t1=0.01 * steps, dt=0.01, key=1, save_every=steps),
         "C, many": lambda: c.many(start, members, each, 0.01),
+        "looser C, many": lambda: loose.many(start, members, each, 0.01),
         "library, many": lambda: cj.ensemble(
             top, mu0, members=members, t1=0.01 * each, dt=0.01, key=1, save_every=each
         ),
@@ -119,6 +121,8 @@ def beside_c() -> dict[str, float]:
         "C, ensemble [ns a member-step]": round(1e9 * times["C, many"] / (each * members), 1),
         "one trajectory / C": round(times["library, one"] / times["C, one"], 2),
         "ensemble / C": round(times["library, many"] / times["C, many"], 2),
+        "one trajectory / C of a looser tolerance": round(times["library, one"] / times["looser C, one"], 2),
+        "ensemble / C of a looser tolerance": round(times["library, many"] / times["looser C, many"], 2),
     }
 
 

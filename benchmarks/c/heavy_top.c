@@ -1,12 +1,13 @@
 /* The C reference of the benchmarks: the stochastic heavy top by TMK, one trajectory and an ensemble, one core.
  *
- * Built by `make bench` with the system's compiler. The ensemble runs LANES trajectories side by side, one a lane of
- * a vector of doubles; its random numbers (xoshiro256++, polynomial Box-Muller) are part of what is timed.
+ * Built by `make bench` with the system's compiler, and once more with -DLOOSE (step.h). The ensemble runs LANES
+ * trajectories side by side, one a lane of a vector of doubles; its random numbers (xoshiro256++, polynomial Box-Muller)
+ * are part of what is timed.
  */
 #include "vectors.h"
 
 static const double INERTIA[3] = {4, 2, 1}, CHI[3] = {0, 0, 1}, ALPHA[3] = {0.01, 0.02, 0.03};
-#define TOLERANCE 1e-14 /* on the last correction of w; TMK() scales it by w, which is stricter */
+#define TOLERANCE 1e-14
 
 #define T double
 #define NAME(x) one_##x

@@ -7,6 +7,10 @@
  * method, with the 3x3 Jacobian frozen at the start of the step, from an explicit step of second order, which need not
  * wait for the inverse. A w whose correction is below the tolerance is the step's: its flow is already there, and gamma
  * is moved only then. Written for this one system, as fast as we know how.
+ *
+ * The tolerance is that of TMK(), relative to sigma: a correction d of which the next one will be far below it is the
+ * last, and moves (pi', gamma') to first order, by ad*_(e, z) with e = d - w x d/2 and z = -v x d/2. With LOOSE it is
+ * absolute, a hundred times as large here, and no correction is looked at again.
  */
 #ifndef ON_DEVICE
 #define ON_DEVICE /* __device__ for a GPU */
@@ -48,6 +52,9 @@ static inline ON_DEVICE void NAME(step)(T p[3], T g[3], T dW, double dt) {
   NAME(cross)(g, v, u);
   NAME(cross)(p, w, once);
   for (int i = 0; i < 3; i++) w[i] += k[i] * (once[i] + u[i]);
+#ifndef LOOSE
+  T before2 = ONE(0);
+#endif
   /* The inverse of Df(0) = I - diag(k) p^, by cofactors. */
   T a01 = k[0] * p[2], a02 = -k[0] * p[1], a10 = -k[1] * p[2], a12 = k[1] * p[0], a20 = k[2] * p[1], a21 = -k[2] * p[0];
   T A[3][3] = {{1.0 - a12 * a21, a02 * a21 - a01, a01 * a12 - a02},
@@ -66,7 +73,26 @@ static inline ON_DEVICE void NAME(step)(T p[3], T g[3], T dW, double dt) {
     NAME(turn)(w, c, u, p1);
     for (int i = 0; i < 3; i++) f[i] = known[i] + k[i] * p1[i] - w[i];
     for (int i = 0; i < 3; i++) d[i] = A[i][0] * f[0] + A[i][1] * f[1] + A[i][2] * f[2];
-    if (ALL(NAME(dot)(d, d) <= TOLERANCE * TOLERANCE)) break;
+    T d2 = NAME(dot)(d, d);
+#ifdef LOOSE
+    if (ALL(d2 <= TOLERANCE * TOLERANCE)) break;
+#else
+    T limit2 = TOLERANCE * TOLERANCE * (NAME(dot)(w, w) + NAME(dot)(v, v));
+    if (ALL(d2 <= limit2)) break;
+    if (ALL((d2 <= limit2) | (d2 * d2 <= 1e-6 * limit2 * before2))) {
+      NAME(turn)(w, c, g, g);
+      NAME(cross)(w, d, once);
+      NAME(cross)(v, d, twice);
+      for (int i = 0; i < 3; i++) d[i] -= 0.5 * once[i], twice[i] *= -0.5;
+      NAME(cross)(p1, d, once);
+      NAME(cross)(g, twice, u);
+      for (int i = 0; i < 3; i++) p[i] = p1[i] + (once[i] + u[i]);
+      NAME(cross)(g, d, once);
+      for (int i = 0; i < 3; i++) g[i] += once[i];
+      return;
+    }
+    before2 = d2;
+#endif
     for (int i = 0; i < 3; i++) w[i] += d[i];
   }
   NAME(turn)(w, c, g, g);

@@ -10,7 +10,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.drivers import Needs
 from coadjoint.running import loop
-from coadjoint.running.backends import kernels, xla
+from coadjoint.running.backends import kernels, native, xla
 from coadjoint.running.backends.increments import Source
 from coadjoint.running.plan import Plan
 
@@ -146,6 +146,31 @@ def test_no_bit_depends_on_the_cut_where_steps_are_hard(backend, monkeypatch):
     np.testing.assert_array_equal(cut.mu, whole.mu)
     assert cut.stats.iterations == whole.stats.iterations
     np.testing.assert_array_equal(cj.ensemble(system, mu0, members=3, **options).mu, many.mu)
+
+
+@pytest.mark.parametrize("dt", [0.05, 1.2])
+def test_a_path_has_the_same_bits_drawn_with_the_steps_or_before_them(dt, monkeypatch):
+    """In an ensemble the code of a step draws it, from even steps and from odd ones, hard steps or not."""
+    alpha = np.linspace(0.01, 0.3, 9)  # nine members: the second group is mostly padding
+
+    def noise(mu, p):
+        return p * mu[0] + mu[1]
+
+    h = lambda mu, p: 0.5 * (mu[0] ** 2 / 4 + mu[1] ** 2 / 2 + mu[2] ** 2) - mu[5]
+    system = cj.System(cj.SE3(), h, [noise, lambda mu, p: 0.1 * mu[2]], params=alpha[0])
+    run = {"members": 9, "params": alpha, "t1": 63 * dt, "dt": dt, "key": 3, "save_every": 7, "backend": "native"}
+    mu0 = cj.models.heavy_top()[1]
+    monkeypatch.setattr(loop, "_FIRST_CHUNK", 7)
+    monkeypatch.setattr(loop, "_LARGEST_CHUNK", 7)
+    sources = []
+    monkeypatch.setattr(native, "Source", lambda *args: sources.append(args) or Source(*args))
+    drawn = cj.ensemble(system, mu0, **run)
+    assert not sources
+    monkeypatch.setattr(native, "drawn_with_steps", lambda plan: False)
+    before = cj.ensemble(system, mu0, **run)
+    assert sources
+    np.testing.assert_array_equal(drawn.mu, before.mu)
+    assert drawn.stats == before.stats and (drawn.stats.most_iterations > 30) == (dt > 1)
 
 
 # Refusals.

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from ...drivers import BLOCK, Window
+from ...drivers import BLOCK
 from ..exclusive import alone
 from ..plan import Plan, Tile
 from .increments import Source
@@ -22,8 +22,10 @@ class Singly:
     its neighbours.
     """
 
-    def __init__(self, kernel: Kernel, core: Core, plan: Plan, tile: Tile, held: Held, window: Window):
-        self.kernel, self.core, self.plan, self.tile, self.held, self.window = kernel, core, plan, tile, held, window
+    def __init__(self, kernel: Kernel, core: Core, plan: Plan, tile: Tile, held: Held, first: int):
+        """For steps from the first one on."""
+        self.kernel, self.core, self.plan, self.tile, self.held = kernel, core, plan, tile, held
+        self.window = plan.window(first // BLOCK)
 
     def step(self, lanes: Int[np.ndarray, " k"], words: np.ndarray, n: Int[np.ndarray, " k"]) -> np.ndarray:
         """The words (k, words) of some members of the tile after step n of each."""
@@ -41,10 +43,12 @@ class Singly:
         """Words after step n, and of which members that was not valid."""
         kernel, width, count = self.kernel, self.kernel.width, len(lanes)
         copies = lambda x: np.repeat(x[:, :, None], width, axis=2)
-        own = [as_words(np.asarray(x)[lanes]) for x in self.held.own]
+        own = [as_words(np.asarray(x)[lanes]) for x in self.held.own(kernel)]
         given = copies(np.concatenate(own, axis=1)) if own else np.zeros((count, 0, width), np.int64)
-        member = np.repeat(self.tile.member[lanes][:, None], width, axis=1)
-        path = Source(self.window, member, kernel.native.columns).draw(n // BLOCK, n + 1)
+        path = np.empty((count, BLOCK, 0, width))
+        if not kernel.drawn:
+            member = np.repeat(self.tile.member[lanes][:, None], width, axis=1)
+            path = Source(self.window, member, kernel.native.columns).draw(n // BLOCK, n + 1)
         at, state = np.full(count, n), copies(words)
         raw = np.empty((count, 1, kernel.native.loop.saved, width), np.int64)
         uniforms, base = self.held.uniforms(kernel), n // BLOCK * BLOCK

@@ -11,6 +11,7 @@ from ...drivers import BLOCK, BrownianWindow, Increment, Window
 from ...native.cpu import Cpu
 from ...native.lanes import Drawing, NativeLoop, free, native_loop
 from ...numerics.caching import Bounded
+from ..plan import Plan
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
 _OPERATIONS = 40_000  # of a pair of steps: beyond, compiling takes too long, and XLA draws (the same numbers)
@@ -129,6 +130,16 @@ def costly(window: Window) -> bool:
 def _cells(window: Window) -> int:
     """Intervals into which a step is divided."""
     return 2**window.below if isinstance(window, BrownianWindow) else 1
+
+
+def drawn_with_steps(plan: Plan) -> bool:
+    """Whether the code of a step draws its path itself, which need not go through memory: few increments of members.
+
+    Of one trajectory steps are drawn side by side instead.
+    """
+    window = plan.first_window
+    few = isinstance(window, BrownianWindow) and 0 < window.n_noise <= _MANY and not costly(window)
+    return few and plan.members is not None
 
 
 def drawing(window: Window) -> Drawing:

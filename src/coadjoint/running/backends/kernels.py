@@ -29,6 +29,7 @@ class Kernel(NamedTuple):
     """The native loop of a system and a method, and how their points are laid out in it."""
 
     native: NativeLoop
+    drawn: bool  # whether it draws the path itself, and so reads who a member is
     by_member: tuple[bool, ...]  # which numbers of the system lead with members
     treedef: Any  # of a point
     shapes: tuple[tuple[int, ...], ...]
@@ -132,7 +133,7 @@ def _make(
     )
     words = jax.tree.leaves(point)
     layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)
-    return Kernel(native, by_member, jax.tree.structure(point), *layout)
+    return Kernel(native, drawn, by_member, jax.tree.structure(point), *layout)
 
 
 class Held:
@@ -141,9 +142,15 @@ class Held:
     def __init__(self, plan: Plan, tile: Tile, by_member: tuple[bool, ...]):
         system = plan.system if plan.axes is None else with_params(plan.system, tile.params)
         numbers = list(zip(_numbers(system), by_member, strict=True))
-        self.own = [x for x, m in numbers if m]
+        self.members, self.params = tile.member, [x for x, m in numbers if m]
         self.shared = [*(x for x, m in numbers if not m), plan.clock.t0, plan.clock.dt]
+        self.path = jax.tree.leaves(plan.first_window)
 
     def uniforms(self, kernel: Kernel) -> np.ndarray:
         """What a kernel reads of what all share."""
-        return kernel.native.uniforms(self.shared)
+        words, drawn = kernel.native.uniforms(self.shared), kernel.native.drawn
+        return words if drawn is None else np.concatenate([words, drawn(self.path)])
+
+    def own(self, kernel: Kernel) -> list[Any]:
+        """What a kernel reads of each member, as arrays that lead with members."""
+        return [*self.params, self.members] if kernel.drawn else self.params

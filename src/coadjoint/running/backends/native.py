@@ -23,7 +23,7 @@ from ..points import Point, Record, record
 from . import lattices
 from .base import Refusal, on_cpu
 from .hard import Singly
-from .increments import Source
+from .increments import Source, drawn_with_steps
 from .kernels import Held, Kernel, kernel_for, width_of
 from .reducing import CpuReduction
 from .words import as_words, packed, unpacked
@@ -36,7 +36,7 @@ _MOST, _LEAST = 16, 8  # tiles that are then stepped as one, and how many such p
 
 def prepare(plan: Plan) -> "NativeProgram | lattices.LatticeProgram | Refusal":
     """Native code for the step of the plan, or why there is none."""
-    kernel = kernel_for(plan, Cpu(width_of(plan)))
+    kernel = kernel_for(plan, Cpu(width_of(plan)), drawn=drawn_with_steps(plan))
     if not isinstance(kernel, Refusal):
         return NativeProgram(plan, kernel)
     return lattices.prepare(plan) if lattices.takes(plan) else kernel
@@ -93,7 +93,8 @@ class NativeStepper:
         self.shape = groups, width
         self.n = np.full(groups, n)
         self.held = Held(self.plan, tile, kernel.by_member)
-        self.own = packed(self.held.own, width) if self.held.own else np.zeros((groups, 0, width), np.int64)
+        own = self.held.own(kernel)
+        self.own = packed(own, width) if own else np.zeros((groups, 0, width), np.int64)
         self._use(kernel)
 
     def _use(self, kernel: Kernel) -> None:
@@ -115,11 +116,10 @@ class NativeStepper:
         groups, width = self.shape
         raw = np.empty((groups, n1 // every - first, self.kernel.native.loop.saved, width), np.int64)
         while (low := int(self.n.min())) < n1:
-            b = low // BLOCK
-            path = self._source(n1).draw(b, n1)
-            end = min(n1, b * BLOCK + path.shape[1])
+            base, path = self._path(low, n1)
+            end = min(n1, base + path.shape[1])
             loop = self.kernel.native.loop
-            loop(self.n, end, b * BLOCK, every, first, self.words, self.uniforms, self.own, path, raw)
+            loop(self.n, end, base, every, first, self.words, self.uniforms, self.own, path, raw)
             waiting = self.n < end
             if waiting.any() and not self._more_thorough():
                 self._hard(waiting, raw, first)
@@ -130,27 +130,30 @@ class NativeStepper:
         if self.thorough:
             return False
         self.thorough = True
-        kernel = kernel_for(self.plan, Cpu(self.shape[1]), thorough=True)
+        kernel = kernel_for(self.plan, Cpu(self.shape[1]), thorough=True, drawn=self.kernel.drawn)
         if isinstance(kernel, Refusal):
             return False
         self._use(kernel)
         return True
 
-    def _source(self, n1: int) -> Source:
-        """Increments of steps up to n₁ at least."""
+    def _path(self, low: int, n1: int) -> tuple[int, np.ndarray]:
+        """The step from which on increments are there, and these, as far as is good: none where the code draws them."""
+        if self.kernel.drawn:
+            groups, width = self.shape
+            return low, np.empty((groups, n1 - low, 0, width))
         if self.source is None or n1 > self.covered:
-            first = int(self.n.min()) // BLOCK
+            first = low // BLOCK
             window = self.plan.window(first) if first else self.plan.first_window
             self.covered = (first + self.plan.blocks) * BLOCK
             self.source = Source(window, self.tile.member.reshape(self.shape), self.kernel.native.columns)
-        return self.source
+        b = low // BLOCK
+        return b * BLOCK, self.source.draw(b, n1)
 
     def _hard(self, waiting: np.ndarray, raw: np.ndarray, first: int) -> None:
         """One step of the members of the groups that stopped, one by one."""
-        assert self.source is not None
         every, width = self.plan.save_every, self.shape[1]
         lanes = np.flatnonzero(np.repeat(waiting, width))
-        singly = Singly(self.kernel, self.core, self.plan, self.tile, self.held, self.source.window)
+        singly = Singly(self.kernel, self.core, self.plan, self.tile, self.held, int(self.n[waiting].min()))
         before = self.words[waiting].swapaxes(1, 2).reshape(len(lanes), -1)
         after = singly.step(lanes, before, np.repeat(self.n[waiting], width))
         self.words[waiting] = after.reshape(-1, width, after.shape[1]).swapaxes(1, 2)

@@ -150,9 +150,7 @@ class GpuStepper:
         self.n, self.state = self._put((np.full(count, n), np.ascontiguousarray(state)))
         self.state = jnp.broadcast_to(self.state, (len(state), count)) if alike else self.state
         self.slots = jnp.zeros(slots, jnp.int64, device=device)
-        own = [as_words(np.asarray(x)[:count]).T for x in self.held.own]
-        if program.kernel.native.drawn is not None:
-            own.append(tile.member[None, :count])
+        own = [as_words(np.asarray(x)[:count]).T for x in self.held.own(program.kernel)]
         self.own = self._put(np.ascontiguousarray(np.concatenate(own)) if own else np.zeros(1))
         self._use(program.kernel)
 
@@ -162,10 +160,7 @@ class GpuStepper:
     def _use(self, kernel: Kernel) -> None:
         """Go on with this kernel."""
         self.kernel, machine = kernel, self.program.machine
-        words = [self.held.uniforms(kernel)]
-        if kernel.native.drawn is not None:
-            words.append(kernel.native.drawn(jax.tree.leaves(self.plan.first_window)))
-        self.uniforms = self._put(np.concatenate([*words, np.zeros(1)]))
+        self.uniforms = self._put(np.append(self.held.uniforms(kernel), 0.0))
         loop = kernel.native.loop
 
         def launch(*arrays: Array) -> tuple[Array, ...]:
@@ -200,7 +195,7 @@ class GpuStepper:
     def _path(self, low: int, n1: int) -> tuple[int, int, Any]:
         """The step from which on increments are there, up to which, and the increments (steps, columns, members)."""
         kernel, plan = self.kernel, self.plan
-        if kernel.native.drawn is not None or not kernel.native.columns:
+        if kernel.drawn or not kernel.native.columns:
             return 0, n1, np.zeros(1)
         if self.source is None or n1 > self.covered:
             first, width = low // BLOCK, width_of(plan)
@@ -217,8 +212,7 @@ class GpuStepper:
         if self.thorough:
             return False
         self.thorough = True
-        drawn = self.kernel.native.drawn is not None
-        kernel = kernel_for(self.plan, self.program.machine.target, thorough=True, drawn=drawn)
+        kernel = kernel_for(self.plan, self.program.machine.target, thorough=True, drawn=self.kernel.drawn)
         if isinstance(kernel, Refusal):
             return False
         self._use(kernel)
@@ -233,9 +227,9 @@ class GpuStepper:
         kernel = kernel_for(plan, target, thorough=True)
         kernel = kernel_for(plan, target) if isinstance(kernel, Refusal) else kernel
         assert isinstance(kernel, Kernel)  # what a GPU takes, a CPU does
-        window = plan.window(int(n.min()) // BLOCK)
         before = np.ascontiguousarray(np.asarray(self.state)[:, lanes].T)
-        after = Singly(kernel, self.program.core, plan, self.tile, self.held, window).step(lanes, before, n[lanes])
+        singly = Singly(kernel, self.program.core, plan, self.tile, self.held, int(n.min()))
+        after = singly.step(lanes, before, n[lanes])
         n[lanes] += 1
         state = np.array(self.state)
         state[:, lanes] = after.T

@@ -286,8 +286,10 @@ class _Step:
         if on_gpu() and not last:  # what comes after the first is smaller, and needs fewer digits
             state, level = further(state, level), Level.LOW
         more, total, y, G, size, rate, _ = lax.while_loop(going, lambda state: further(state, level), state)
-        dy, dG = self.follow(more, X, place.E, Level.FINE if last else Level.LEAST)
-        return total, y + dy, skew(G + dG), left(size, rate), rate
+        if last or on_gpu():  # a CPU corrects to more digits what D is then off by
+            dy, dG = self.follow(more, X, place.E, Level.FINE if last else Level.LEAST)
+            y, G = y + dy, G + dG
+        return total, y, skew(G), left(size, rate), rate
 
     def next(self, at: _At, tol: Float[Array, ""]) -> _Place:
         """Where corrections lead."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.fluids import Flow, Sphere, harmonics, index, sphere, vortices
+from coadjoint.fluids import Flow, Sphere, harmonics, index, noise, sphere, vortices
 from coadjoint.fluids.harmonics import eigenvectors, lowest
 
 RNG = np.random.default_rng(3)
@@ -107,7 +107,7 @@ MODELS = {
 @pytest.mark.parametrize("case", MODELS)
 def test_models_need_no_tables(large, monkeypatch, case):
     """Nor do their steps, their noise in a compiled program, or what a state means."""
-    monkeypatch.setattr(cj.fluids.noise, "_STACKED", 1)
+    monkeypatch.setattr(noise, "_STACKED", 1)
 
     def found():
         system, W = MODELS[case]()

@@ -47,7 +47,7 @@ def to_coefficients(n: int, W: Host) -> Host:
         if not diagonal.any():
             continue
         l, scale = np.arange(m, n), (np.sqrt(2.0) if m else 1.0) * np.sqrt(4 * np.pi / n)
-        parts = np.concatenate([diagonal.imag, diagonal.real]) * scale
+        parts = np.concatenate([np.imag(diagonal), np.real(diagonal)]) * scale
         cosine, sine = np.split(parts @ lowest(n, m, n), 2)
         if m:
             c[:, l**2 + l - m] = sine

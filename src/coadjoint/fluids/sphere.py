@@ -81,13 +81,13 @@ class Sphere(Surface):
     def matrix(self, coefficients: Coefficients) -> Matrix:
         """i √(n/4π) Σ ω_lm T_lm."""
         if self.large and not checks.is_traced(coefficients):
-            return placed(to_matrix(self.n, np.asarray(coefficients)))
+            return jax.device_put(to_matrix(self.n, np.asarray(coefficients)))
         return self._matrix(coefficients)
 
     def coefficients(self, W: Matrix) -> Coefficients:
         """ω_lm at l² + l + m."""
         if self.large and not checks.is_traced(W):
-            return placed(to_coefficients(self.n, np.asarray(W)))
+            return jax.device_put(to_coefficients(self.n, np.asarray(W)))
         return self._coefficients(W)
 
     @eqx.filter_jit

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,9 +11,6 @@ import numpy as np
 from jaxtyping import Array, Complex, Float
 
 from ..numerics import checks
-
-if TYPE_CHECKING:
-    from .flow import Flow
 
 Matrix = Complex[Array, "*b n n"]
 Coefficients = Any  # of a field: (…, *surface.shape), complex on the torus, real on the sphere
@@ -62,6 +59,10 @@ class Surface(eqx.Module):
     def large(self) -> bool:
         """Whether tables are so large that `matrix` and `coefficients` are compiled only while they are traced."""
         return False
+
+    def few(self, at: np.ndarray) -> Any:
+        """How fields on few modes, which stand there in the flattened coefficients, become matrices; None: as any."""
+        return None
 
     def for_gpu(self) -> "Surface":
         """The same as a GPU has it best, where that is another program; a store knows nothing of it."""
@@ -125,12 +126,12 @@ class Surface(eqx.Module):
         return jnp.zeros(int(shells.max()) + 1).at[shells.ravel()].add(densities.ravel())
 
 
-def compiled(method: Callable[["Flow", Array], Any]) -> Callable[["Flow", Array], Any]:
+def compiled(method: Callable[[Any, Array], Any]) -> Callable[[Any, Array], Any]:
     """A method of a flow, compiled; on a large surface, where that takes the tables, only while it is traced."""
     program = eqx.filter_jit(method)
 
     @wraps(method)
-    def call(flow: "Flow", mu: Array) -> Any:
+    def call(flow: Any, mu: Array) -> Any:
         by_hand = flow.surface.large and not checks.is_traced((flow, mu))
         return method(flow, mu) if by_hand else program(flow, mu)
 

@@ -138,3 +138,12 @@ def test_what_is_traced_has_tables_by_the_same_recurrence(monkeypatch):
     W = jax.jit(lambda c: Sphere(19).matrix(c))(c)
     sphere._tables.cache_clear()
     close((small, W))
+
+
+def test_legendre_functions_of_large_degree_do_not_underflow():
+    """Orthonormal at Gauss's nodes, where they begin below the least double and end near 1."""
+    n, m = 2400, 883
+    z, w = harmonics.gauss(n)
+    assert np.all(np.diff(z) < 0)
+    P = harmonics.associated_legendre(m, n, z)[0][-30:]
+    np.testing.assert_allclose(2 * np.pi * (P * w) @ P.T, np.eye(30), rtol=0, atol=2e-12)

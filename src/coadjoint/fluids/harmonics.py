@@ -2,6 +2,7 @@
 
 import numpy as np
 
+_SAFE = 1500  # the n up to which Legendre functions need no more than the range of doubles
 _BLOCK = 128  # rows that are computed together, so that their pivots fit into a cache
 
 
@@ -132,13 +133,22 @@ def associated_legendre(m: int, n: int, z: np.ndarray, derivatives: bool = False
     k = np.arange(1, m + 1)
     with np.errstate(divide="ignore"):
         start = 0.5 * np.sum(np.log((2 * k + 1) / (2 * k))) - 0.5 * np.log(4 * np.pi) + m * np.log(y)
+    # Numbers stand as now · 2^power: above n = 1900 what begins below the least double may end near 1. Up to _SAFE bits
+    # stay, and what is lost is below 1e-60.
+    wanted = np.clip(start / np.log(2) + 900, -1e6, 0) if n > _SAFE else np.zeros(len(z))
+    power = np.floor(wanted).astype(np.intc)
+    now, before = np.exp(start - power * np.log(2)), np.zeros(len(z))
     out = np.zeros((n - m, len(z)))
-    out[0] = np.exp(start)
+    out[0] = np.ldexp(now, power)
     for i in range(1, n - m):
         l = m + i
         a = np.sqrt((4.0 * l * l - 1) / (l * l - m * m))
         b = np.sqrt(((l - 1.0) ** 2 - m * m) / (4 * (l - 1.0) ** 2 - 1)) if i > 1 else 0.0
-        out[i] = a * (z * out[i - 1] - (b * out[i - 2] if i > 1 else 0.0))
+        now, before = a * (z * now - b * before), now
+        if n > _SAFE and np.any(large := np.abs(now) > 2.0**512):
+            shift = np.where(large, 512, 0)
+            now, before, power = np.ldexp(now, -shift), np.ldexp(before, -shift), power + shift
+        out[i] = np.ldexp(now, power)
     if not derivatives:
         return (out,)
     l = np.arange(m, n, dtype=float)[:, None]
@@ -149,5 +159,10 @@ def associated_legendre(m: int, n: int, z: np.ndarray, derivatives: bool = False
 
 def gauss(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes z from north to south, and weights, of Gauss's quadrature on [−1, 1]."""
-    z, w = np.polynomial.legendre.leggauss(n)
+    if n > 512:  # as `sphere._LARGE`: the other takes n³ operations
+        from scipy.special import roots_legendre
+
+        z, w = roots_legendre(n)
+    else:
+        z, w = np.polynomial.legendre.leggauss(n)
     return z[::-1], w[::-1]

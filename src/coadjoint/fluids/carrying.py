@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..noises import Noise, Salt, salt
 from .flow import Flow
-from .surface import Coefficients, Matrix
+from .surface import Coefficients, Matrix, compiled
 
 
 class CarryingFlow(Flow):
@@ -63,17 +63,21 @@ class CarryingFlow(Flow):
 
     # Diagnostics.
 
-    @eqx.filter_jit
+    @compiled
     def carried_energy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½|∇a|²; with a height, of −a h."""
         if self.height is not None:
             return -self.surface.norm * jnp.sum((jnp.conj(self.height) * mu[1]).real)
+        if self.surface.large:  # without coefficients: h has it in it
+            return -0.5 * self.surface.norm * jnp.sum((jnp.conj(mu[1]) * self.surface.laplacian(mu[1])).real)
         a = self.carried_coefficients(mu)
         return 0.5 * self.surface.weight * jnp.sum(self.surface.eigenvalues * jnp.abs(a) ** 2)
 
-    @eqx.filter_jit
+    @compiled
     def cross_helicity(self, mu: Array) -> Float[Array, ""]:
         """The mean of q a, a Casimir."""
+        if self.surface.large:
+            return self.surface.norm * jnp.sum((jnp.conj(mu[0]) * mu[1]).real)
         q = self.surface.coefficients(mu[0])
         return self.surface.weight * jnp.sum((jnp.conj(q) * self.carried_coefficients(mu)).real)
 

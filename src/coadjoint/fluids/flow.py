@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..algebras.su import dagger
 from ..numerics import checks
 from .sphere import index
-from .surface import Coefficients, Matrix, Surface
+from .surface import Coefficients, Matrix, Surface, compiled
 
 if TYPE_CHECKING:
     import xarray
@@ -104,12 +104,12 @@ class Flow(eqx.Module):
         W = self.vortical(mu)
         return self.surface.coefficients(W if self.background is None else W - self.background)
 
-    @eqx.filter_jit
+    @compiled
     def stream_coefficients(self, mu: Array) -> Coefficients:
         """The coefficients of ψ."""
         return -self.surface.inverse_eigenvalues(self.screening) * self._moving(mu)
 
-    @eqx.filter_jit
+    @compiled
     def vorticity_coefficients(self, mu: Array) -> Coefficients:
         """The coefficients of ω = Δψ."""
         if not self.screening:
@@ -142,22 +142,28 @@ class Flow(eqx.Module):
 
     # Diagnostics.
 
-    @eqx.filter_jit
+    @compiled
     def energy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½(|u|² + Fψ²)."""
+        if self.surface.large:  # without coefficients, so that a run can save it
+            return self.surface.norm / self.surface.rate * self.hamiltonian(self.vortical(mu))
         return jnp.sum(self._energies(mu))
 
-    @eqx.filter_jit
+    @compiled
     def enstrophy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½ω²."""
+        if self.surface.large:
+            W = self.vortical(mu) if self.background is None else self.vortical(mu) - self.background
+            moving = self.surface.laplacian(self.surface.inverse(W, self.screening)) if self.screening else W
+            return 0.5 * self.surface.norm * jnp.sum(jnp.abs(moving) ** 2)
         return 0.5 * self.surface.weight * jnp.sum(jnp.abs(self.vorticity_coefficients(mu)) ** 2)
 
-    @eqx.filter_jit
+    @compiled
     def spectrum(self, mu: Array) -> Float[Array, " k"]:
         """E(k), k = 0, 1, 2 …: the energy in each shell of wavenumbers, of degrees l on the sphere."""
         return self.surface.by_shell(self._energies(mu))
 
-    @eqx.filter_jit
+    @compiled
     def flux(self, mu: Array) -> Float[Array, " k"]:
         """Π(k), k = 0, 1, 2 …: what the flow takes from the shells up to k, by one commutator."""
         surface = self.surface
@@ -191,7 +197,11 @@ class Flow(eqx.Module):
         saved = run.saved
         if not isinstance(saved, dict):
             rows = run.mu.reshape(-1, *run.system.algebra.shape)
-            saved = jax.jit(lambda x: jax.lax.map(self.diagnostics, x))(rows)
+            if self.surface.large:
+                each = [self.diagnostics(x) for x in rows]
+                saved = {k: np.stack([x[k] for x in each]) for k in each[0]}
+            else:
+                saved = jax.jit(lambda x: jax.lax.map(self.diagnostics, x))(rows)
             lead = run.mu.shape[: run.mu.ndim - len(run.system.algebra.shape)]
             saved = {k: np.asarray(x).reshape(*lead, *x.shape[1:]) for k, x in saved.items()}
         unknown = ", ".join(k for k in saved if k not in _ABOUT and k != "eigenvalues")

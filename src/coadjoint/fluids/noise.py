@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from ..noises import Noise, Stirring, salt
 from ..numerics import checks
 from ..numerics.arrays import placed
+from .large import FewDegrees
 from .sphere import index
 from .surface import Matrix, Surface
 from .torus import FewModes, Torus, wavenumbers
@@ -25,7 +26,7 @@ class ModeNoise(Noise):
     at: Array  # (M, r): where in the flattened coefficients …
     real: Array  # … and what stands there
     imaginary: Array | None
-    few: FewModes | None = eqx.field(default=None, metadata={"made": True})  # on the torus, from these
+    few: FewModes | FewDegrees | None = eqx.field(default=None, metadata={"made": True})  # from these
     additive: bool = eqx.field(default=True, static=True, init=False)
 
     def apply(self, mu: Any, dS: Float[Array, " M"], params: PyTree = None) -> Matrix:
@@ -36,9 +37,9 @@ class ModeNoise(Noise):
             return total(self.real) if self.imaginary is None else total(self.real) + 1j * total(self.imaginary)
 
         if self.few is not None:
-            return self.few.matrix(coefficients)
+            return _moving(self.surface, self.few.matrix(coefficients))
         shape = self.surface.shape
-        return _moving(self.surface, coefficients(self.at, int(np.prod(shape))).reshape(shape))
+        return _moving(self.surface, self.surface.matrix(coefficients(self.at, int(np.prod(shape))).reshape(shape)))
 
 
 class FieldNoise(Noise):
@@ -51,12 +52,11 @@ class FieldNoise(Noise):
 
     def apply(self, mu: Any, dS: Float[Array, " M"], params: PyTree = None) -> Matrix:
         """The matrix of rate Σ_i ζ_i dS^i."""
-        return _moving(self.surface, jnp.tensordot(dS, self.coefficients, axes=1))
+        return _moving(self.surface, self.surface.matrix(jnp.tensordot(dS, self.coefficients, axes=1)))
 
 
-def _moving(surface: Surface, zeta: Array) -> Matrix:
-    """The element of the algebra that moves a field as the stream function −ζ does."""
-    W = surface.matrix(zeta)
+def _moving(surface: Surface, W: Matrix) -> Matrix:
+    """The element of the algebra that moves a field as the stream function −ζ does, from the matrix of ζ."""
     return W if surface.rate == 1.0 else surface.rate * W
 
 
@@ -139,7 +139,8 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array,
     n = surface.n
     if not isinstance(surface, Torus):
         at = np.array([[index(l, m)] for l, m in pairs])
-        return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=amplitudes[:, None], imaginary=None)
+        options = {"surface": surface, "at": placed(at), "few": surface.few(at)}
+        return ModeNoise(size=len(pairs), real=amplitudes[:, None], imaginary=None, **options)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
     real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     imaginary = amplitudes.imag[:, None] * np.array([1.0, -1.0]) if jnp.iscomplexobj(amplitudes) else None
@@ -175,7 +176,7 @@ def _of_shells(
     return [p for p, _ in found for _ in range(2)], np.array([a * phase for _, a in found for phase in (1, 1j)])
 
 
-def _given(surface: Surface, fields: Any) -> FieldNoise:
+def _given(surface: Surface, fields: Any) -> Any:
     """Coefficients, or values on a grid: on the torus these are real, those complex."""
     try:
         array = np.asarray(fields)
@@ -187,4 +188,6 @@ def _given(surface: Surface, fields: Any) -> FieldNoise:
     as_values = array.dtype.kind != "c" if torus else array.ndim == 3
     take = surface.from_values if as_values else lambda x, name: surface.check(name, x)
     stack = jnp.stack([take(field, name=f"noise_fields[{i}]") for i, field in enumerate(array)])
+    if surface.large:  # a program that made them matrices would need the tables
+        return salt(_moving(surface, surface.matrix(stack)))
     return FieldNoise(size=len(stack), surface=surface, coefficients=stack)

@@ -13,9 +13,14 @@ from jaxtyping import Array
 from ..numerics import checks, spread
 from ..numerics.arrays import placed
 from ..numerics.diagonals import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
-from .harmonics import associated_legendre, eigenvectors, gauss
+from .harmonics import associated_legendre, eigenvectors, gauss, lowest
+from .large import FewDegrees, to_coefficients, to_matrix
 from .surface import Coefficients, Matrix, Surface
 from .torus import real_values
+
+# Above this n eigenvectors are computed by their recurrence, and n³ numbers kept for compiled programs only. Up to it
+# all is by LAPACK, bit for bit as it was, for stores hold fingerprints of arrays that were made so.
+_LARGE = 512
 
 
 class Sphere(Surface):
@@ -64,9 +69,29 @@ class Sphere(Surface):
         """‖W‖² = n/(4π) Σ ω_lm²."""
         return 1 / self.n
 
-    @eqx.filter_jit
+    @property
+    def large(self) -> bool:
+        """Above n = 512."""
+        return self.n > _LARGE
+
+    def few(self, at: np.ndarray) -> FewDegrees | None:
+        """How fields on few modes become matrices, which stand there in the coefficients."""
+        return FewDegrees.of(self.n, at) if self.large else None
+
     def matrix(self, coefficients: Coefficients) -> Matrix:
         """i √(n/4π) Σ ω_lm T_lm."""
+        if self.large and not checks.is_traced(coefficients):
+            return jax.device_put(to_matrix(self.n, np.asarray(coefficients)))
+        return self._matrix(coefficients)
+
+    def coefficients(self, W: Matrix) -> Coefficients:
+        """ω_lm at l² + l + m."""
+        if self.large and not checks.is_traced(W):
+            return jax.device_put(to_coefficients(self.n, np.asarray(W)))
+        return self._coefficients(W)
+
+    @eqx.filter_jit
+    def _matrix(self, coefficients: Coefficients) -> Matrix:
         t = _tables(self.n)
         c = jnp.asarray(coefficients, float)
         packed = c[..., t.cosine] * t.real + 1j * (c[..., t.sine] * t.imaginary)  # [d, q]
@@ -74,8 +99,7 @@ class Sphere(Surface):
         return _each(from_diagonals, 1j * np.sqrt(self.n / (4 * np.pi)) * values)
 
     @eqx.filter_jit
-    def coefficients(self, W: Matrix) -> Coefficients:
-        """ω_lm at l² + l + m."""
+    def _coefficients(self, W: Matrix) -> Coefficients:
         t = _tables(self.n)
         packed = jnp.einsum(
             "djq,...dj->...dq", t.basis, -1j * np.sqrt(4 * np.pi / self.n) * _each(diagonals, jnp.asarray(W))
@@ -218,7 +242,8 @@ def _tables(n: int) -> _Tables:
         first = m < half
         d, start = (m, 0) if first else (n - m, m)  # on diagonal n − m the entries of −m begin at row m
         size = n - m
-        basis[d, start : start + size, start : start + size] = eigenvectors(n, m)
+        V = lowest(n, m, n) if n > _LARGE else eigenvectors(n, m)
+        basis[d, start : start + size, start : start + size] = V
         l, q = np.arange(m, n), start + np.arange(size)
         cosine[d, q], sine[d, q] = l**2 + l + m, l**2 + l - m
         sign = -1.0 if first else 1.0  # of the imaginary part: below the diagonal stands the conjugate

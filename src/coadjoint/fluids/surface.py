@@ -1,12 +1,16 @@
 """What torus and sphere have in common: fields as coefficients, as matrices and as values on a grid."""
 
 import abc
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
+
+from ..numerics import checks
 
 Matrix = Complex[Array, "*b n n"]
 Coefficients = Any  # of a field: (…, *surface.shape), complex on the torus, real on the sphere
@@ -50,6 +54,15 @@ class Surface(eqx.Module):
     @abc.abstractmethod
     def norm(self) -> float:
         """The mean of f² over the surface is `norm` ‖W‖²."""
+
+    @property
+    def large(self) -> bool:
+        """Whether tables are so large that `matrix` and `coefficients` are compiled only while they are traced."""
+        return False
+
+    def few(self, at: np.ndarray) -> Any:
+        """How fields on few modes, which stand there in the flattened coefficients, become matrices; None: as any."""
+        return None
 
     def for_gpu(self) -> "Surface":
         """The same as a GPU has it best, where that is another program; a store knows nothing of it."""
@@ -111,3 +124,15 @@ class Surface(eqx.Module):
         """Sums over the shells k = 0, 1, 2 …"""
         shells = self.shells
         return jnp.zeros(int(shells.max()) + 1).at[shells.ravel()].add(densities.ravel())
+
+
+def compiled(method: Callable[[Any, Array], Any]) -> Callable[[Any, Array], Any]:
+    """A method of a flow, compiled; on a large surface, where that takes the tables, only while it is traced."""
+    program = eqx.filter_jit(method)
+
+    @wraps(method)
+    def call(flow: Any, mu: Array) -> Any:
+        by_hand = flow.surface.large and not checks.is_traced((flow, mu))
+        return method(flow, mu) if by_hand else program(flow, mu)
+
+    return call

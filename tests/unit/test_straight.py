@@ -55,6 +55,14 @@ def test_every_operation_is_rounded_by_itself():
     assert straight(program)([x, y, z])[0] == 0.0  # −2⁻⁶⁰ if it were contracted
 
 
+def test_a_state_has_the_bits_of_its_operations_one_by_one():
+    algebra, rng = cj.SU(17), np.random.default_rng(0)
+    x = algebra.element(jnp.asarray(rng.standard_normal(algebra.dim)))
+    found = check_state(algebra, "mu0", x)
+    np.testing.assert_array_equal(found, algebra.element(algebra.coordinates(x)))
+    assert np.any(found != x)  # the round-off of coordinates
+
+
 def test_few_programs_are_compiled_for_a_first_result(compilations):
     """None for what native code reads: that alone had hundreds of operations. Models and starts need some."""
     jax.clear_caches()  # as the tests do now and then
@@ -74,11 +82,3 @@ def test_numbers_out_of_range_do_not_run_natively_unnoticed():
         sol = cj.solve(system, [1e-8, 2e-8, 3e-8], t1=0.01, dt=0.01, throw=False)
         plain = cj.solve(system, [1e-8, 2e-8, 3e-8], t1=0.01, dt=0.01, throw=False, backend="xla")
         np.testing.assert_allclose(sol.mu, plain.mu, rtol=1e-12)
-
-
-def test_a_state_has_the_bits_of_its_operations_one_by_one():
-    algebra, rng = cj.SU(17), np.random.default_rng(0)
-    x = algebra.element(jnp.asarray(rng.standard_normal(algebra.dim)))
-    found = check_state(algebra, "mu0", x)
-    np.testing.assert_array_equal(found, algebra.element(algebra.coordinates(x)))
-    assert np.any(found != x)  # the round-off of coordinates

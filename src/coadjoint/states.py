@@ -9,6 +9,11 @@ from jaxtyping import Array, PyTree
 
 from .algebras.base import LieAlgebra
 from .numerics import checks
+from .numerics.arrays import placed
+from .numerics.caching import Bounded
+from .numerics.straight import straight
+
+_nearest: Bounded[Any] = Bounded()  # programs that give the element nearest to a matrix
 
 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
@@ -41,7 +46,14 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
     def nearest(x: Array) -> Array:
         return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
 
-    return jax.vmap(nearest)(states) if leading else nearest(states)
+    if leading:
+        return jax.vmap(nearest)(states)
+    numbers, structure = jax.tree.flatten(algebra)
+    if numbers or checks.is_traced(states):
+        return nearest(states)
+    # By NumPy, with the same bits: JAX would compile some fifty programs of one operation each.
+    run = _nearest.get(structure, lambda: straight(jax.make_jaxpr(nearest)(states)))
+    return placed(run([states])[0])
 
 
 def fit_params(old: PyTree, new: PyTree) -> PyTree:

@@ -1,9 +1,12 @@
 """One small reproduction for all tests of this folder."""
 
+from multiprocessing import get_context
+
 import pytest
 from typer.testing import CliRunner
 
 from coadjoint.command.cli import app
+from coadjoint.report import reproduce
 
 SMALL = ("deterministic-trajectory", "stochastic-421", "attitude")
 
@@ -21,3 +24,11 @@ def reproduction(invoke, tmp_path_factory):
     result = invoke("--quick", "--key", 3, "--out", out, "--only", *SMALL)
     assert result.exit_code == 0, result.output
     return out, result
+
+
+@pytest.fixture(autouse=True)
+def forked_artists(monkeypatch):
+    """The process that draws is spawned for `reproduction`, as for a user; later ones do not import all again."""
+    server = get_context("forkserver")
+    server.set_forkserver_preload(["coadjoint.report.reproduce", "coadjoint.report.plotting", "matplotlib.pyplot"])
+    monkeypatch.setattr(reproduce, "get_context", lambda method: server)

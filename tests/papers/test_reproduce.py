@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -80,9 +81,9 @@ def test_the_page_is_self_contained(reproduction):
 
 
 def test_same_key_same_bits_and_an_earlier_reproduction_is_replaced(invoke, reproduction, tmp_path):
-    out = tmp_path / "again"
-    for _ in range(2):
-        assert invoke("--quick", "--key", 3, "--out", out, "--only", "stochastic-421").exit_code == 0
+    out = shutil.copytree(reproduction[0], tmp_path / "again")
+    assert invoke("--quick", "--key", 3, "--out", out, "--only", "stochastic-421").exit_code == 0
+    assert not (out / "figures" / "attitude.png").exists()
     first = json.loads((reproduction[0] / "claims.json").read_text(encoding="utf-8"))["claims"]
     again = json.loads((out / "claims.json").read_text(encoding="utf-8"))["claims"]
     assert again == [row for row in first if row["experiment"] == "stochastic-trajectories"]

@@ -89,7 +89,15 @@ def test_a_run_on_four_devices_goes_on_on_two(tmp_path):
 import warnings
 system, W = torus(33)
 path, run = {str(tmp_path / "run.zarr")!r}, dict(dt=0.02, save_every=5)
+held = []
+put = spreading.Spread.put
+def seen(self, tree):
+    held.append(put(self, tree))
+    return held[-1]
+spreading.Spread.put = seen
 cj.solve(system, W, t1=0.2, devices=4, out=path, **run)
+member, params, points, following, slots = held[0]
+assert [s.data.shape for s in points.mu.addressable_shards] == [(1, 9, 33)] * 4
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     there = cj.solve(system, W, t1=0.4, devices=2, out=path, resume=True, **run)
@@ -97,15 +105,6 @@ assert "platform.devices: the store has 4, this run has 2" in str(said[-1].messa
 here = cj.solve(system, W, t1=0.4, **run)
 assert off(here.mu, there.mu) < 1e-13, off(here.mu, there.mu)
 assert off(here.mu[0], here.mu[-1]) > 1e-2
-held = []
-put = spreading.Spread.put
-def seen(self, tree):
-    held.append(put(self, tree))
-    return held[-1]
-spreading.Spread.put = seen
-cj.solve(system, W, t1=0.02, dt=0.02, devices=4)
-member, params, points, following, slots = held[0]
-assert [s.data.shape for s in points.mu.addressable_shards] == [(1, 9, 33)] * 4
 """,
         4,
     )

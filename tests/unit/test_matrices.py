@@ -224,28 +224,6 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     assert 1e-5 < np.linalg.norm(low - E @ np.asarray(W)) / np.linalg.norm(E @ np.asarray(W)) < 1e-3
 
 
-FLOWS = {
-    "torus": lambda: cj.models.sine_euler(45, noise_shells=(1, 4), amplitude=0.02, key=0),
-    "sphere": lambda: cj.models.euler_sphere(17, noise_shells=(1, 2), amplitude=0.02, key=0),
-}
-
-
-@pytest.mark.parametrize("surface", FLOWS)
-def test_a_run_as_a_gpu_takes_it(surface, monkeypatch):
-    """Made, traced anew and compiled for one: the same run, and it keeps the spectrum."""
-    given = {"t1": 0.1, "dt": 0.02, "key": 0, "integrator": cj.TMK(tau=cj.Cayley(), tol=1e-12), "save_every": 5}
-    want = cj.solve(*FLOWS[surface](), **given)
-    for module in (pairs, narrow, dg, matrix, matrix_series, spreading, xla):
-        monkeypatch.setattr(module, "on_gpu", lambda: True)
-    monkeypatch.setattr(pairs, "_LARGE", 8)
-    jax.clear_caches()  # what was traced for a CPU
-    got = cj.solve(*FLOWS[surface](), **given)
-    jax.clear_caches()
-    assert got.stats.unsolved == 0 and got.stats.residual < 1e-12
-    np.testing.assert_allclose(got.mu[-1], want.mu[-1], rtol=0, atol=1e-10)
-    assert np.max(got.casimir_errors()) < 1e-13
-
-
 def test_what_a_store_records_of_a_flow_is_the_same_on_a_gpu(monkeypatch):
     """The flow is traced alike for all devices, and anew where that is faster."""
     flow = lambda: cj.models.sine_euler(33, noise_modes=[(1, 2), (0, 3)], key=0)
@@ -382,3 +360,29 @@ def test_large_steps_of_large_matrices_are_solved():
     path = cj.Increments(np.ones((4, system.n_noise)))
     sol = cj.solve(system, W, t1=0.02, dt=0.005, driver=path, integrator=cj.TMK(solver="fixed_point"))
     assert sol.stats.most_iterations < 15 and sol.stats.residual < 1e-15
+
+
+FLOWS = {
+    "torus": lambda: cj.models.sine_euler(45, noise_shells=(1, 4), amplitude=0.02, key=0),
+    "sphere": lambda: cj.models.euler_sphere(17, noise_shells=(1, 2), amplitude=0.02, key=0),
+}
+
+
+def test_runs_as_a_gpu_takes_them(monkeypatch):
+    """Made, traced anew and compiled for one: the same runs, and they keep the spectrum.
+
+    What is traced is forgotten, before and after; so all flows are run together, after the other tests of this file.
+    """
+    given = {"t1": 0.1, "dt": 0.02, "key": 0, "integrator": cj.TMK(tau=cj.Cayley(), tol=1e-12), "save_every": 5}
+    runs = lambda: {surface: cj.solve(*flow(), **given) for surface, flow in FLOWS.items()}
+    on_cpu = runs()
+    for module in (pairs, narrow, dg, matrix, matrix_series, spreading, xla):
+        monkeypatch.setattr(module, "on_gpu", lambda: True)
+    monkeypatch.setattr(pairs, "_LARGE", 8)
+    jax.clear_caches()  # what was traced for a CPU
+    on_gpu = runs()
+    jax.clear_caches()
+    for surface, got in on_gpu.items():
+        assert got.stats.unsolved == 0 and got.stats.residual < 1e-12, surface
+        np.testing.assert_allclose(got.mu[-1], on_cpu[surface].mu[-1], rtol=0, atol=1e-10, err_msg=surface)
+        assert np.max(got.casimir_errors()) < 1e-13, surface

@@ -7,6 +7,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.numerics.straight import straight
+from coadjoint.states import check_state
 
 NUMBERS = np.array([0.0, -0.0, 1.0, -2.5, 1e300, 3e-300, np.inf, -np.inf, np.nan])
 WHOLE = np.array([0, 1, 5, 2**31, 2**32 - 1], np.uint32)
@@ -21,6 +22,11 @@ CASES = {
     "whole parts": (lambda x: (x[:6].astype(jnp.int32),), np.array([0.0, 1.9, -1.9, 7.5, 1e3, -3.0])),
     "words": (lambda x: (jax.lax.bitcast_convert_type(x, jnp.uint64), x.view(jnp.uint64) << 1), NUMBERS),
     "moves": (lambda x: (x[2:7:2], x.reshape(3, 3).T, jnp.stack([x, x]), jnp.concatenate([x, x[:1]]), x[4]), NUMBERS),
+    "quotients of whole numbers": (lambda n: (n // 3, n % 3, jax.lax.div(n, 2), jax.lax.rem(n, 2)), np.arange(-7, 8)),
+    "parts of complex numbers": (
+        lambda x: (jax.lax.complex(x, x[::-1]), (1j * x).real, jax.lax.complex(x[::-1], x).imag[::-1]),
+        NUMBERS,
+    ),
     "JAX's own": (lambda x: (jnp.log(x), jnp.exp(x), x @ x, jnp.sum(x), x**3, jnp.pad(x, 1)), NUMBERS[:4]),
     "a call": (lambda x: jax.jit(lambda y: (y, 2.0 * y))(x + 1.0), NUMBERS),
     "a loop": (lambda x: (jax.lax.fori_loop(0, 3, lambda i, y: y + x, x),), NUMBERS),
@@ -47,6 +53,14 @@ def test_every_operation_is_rounded_by_itself():
     x, y, z = 1.0 + 2.0**-30, 1.0 - 2.0**-30, -1.0
     program = jax.make_jaxpr(lambda x, y, z: x * y + z)(x, y, z)
     assert straight(program)([x, y, z])[0] == 0.0  # −2⁻⁶⁰ if it were contracted
+
+
+def test_a_state_has_the_bits_of_its_operations_one_by_one():
+    algebra, rng = cj.SU(17), np.random.default_rng(0)
+    x = algebra.element(jnp.asarray(rng.standard_normal(algebra.dim)))
+    found = check_state(algebra, "mu0", x)
+    np.testing.assert_array_equal(found, algebra.element(algebra.coordinates(x)))
+    assert np.any(found != x)  # the round-off of coordinates
 
 
 def test_few_programs_are_compiled_for_a_first_result(compilations):

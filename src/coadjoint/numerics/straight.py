@@ -45,7 +45,8 @@ _BITS: dict[str, Callable] = {
     "not": np.invert,
 }
 _SHIFTS: dict[str, Callable] = {"shift_left": np.left_shift, "shift_right_logical": np.right_shift}
-_MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "reshape", "slice", "squeeze", "stack", "transpose"}
+_WHOLE: dict[str, Callable] = {"div": lambda a, b: (a - np.fmod(a, b)) // b, "rem": np.fmod}  # towards zero
+_MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "reshape", "rev", "slice", "squeeze", "stack", "transpose"}
 
 Step = tuple[Callable[..., Sequence[Any]], list[int], list[int]]  # what is done, with which values, which come out
 
@@ -109,6 +110,8 @@ def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: S
     """
     dtype, given = np.dtype(dtype), [np.dtype(x) for x in given]
     kinds = {x.kind for x in (dtype, *given)}
+    if name in ("real", "imag", "complex"):
+        return _complex if name == "complex" else getattr(np, name)
     if not kinds <= set("fiub"):
         return None
     if name == "iota":
@@ -127,11 +130,22 @@ def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: S
     if name in _SHIFTS:
         short = kinds == {"u"} and known[1] is not None and np.all(np.asarray(known[1]) < 8 * dtype.itemsize)
         return _SHIFTS[name] if short else None  # by more bits than there are, or with a sign, languages differ
+    if name in _WHOLE and kinds <= set("iu"):
+        return _WHOLE[name] if known[1] is not None and np.all(np.asarray(known[1]) > 0) else None
+    if name == "sign" and kinds == {"i"}:
+        return np.sign
     if name in _FLOAT:
         return _FLOAT[name] if kinds <= set("fb") else None
     if name in _BITS:
         return _BITS[name] if kinds <= set("iub") else None
     return _REAL.get(name)
+
+
+def _complex(a: Any, b: Any) -> Any:
+    """a + ib, without adding, which would lose signs of zeros and what is not finite."""
+    out = np.empty(np.shape(a), np.result_type(a, np.complex64))
+    out.real, out.imag = a, b
+    return out[()]
 
 
 def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[Any]) -> list[np.ndarray]:

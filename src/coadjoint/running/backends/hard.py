@@ -35,7 +35,7 @@ class Singly:
             for now in np.unique(n):
                 at = np.flatnonzero(n == now)
                 words[at], left[at] = self._natively(lanes[at], words[at], int(now))
-        for i in np.flatnonzero(left):
+        for i in np.flatnonzero(left & (lanes < self.tile.count)):  # padding may stand still: nobody reads it
             words[i] = self._carefully(int(lanes[i]), words[i], int(n[i]))
         return words
 

@@ -26,9 +26,10 @@ def eigenvectors(n: int, m: int) -> np.ndarray:
         return np.ones((1, 1))
     _, v = eigh_tridiagonal(diagonal.astype(float), off.astype(float))
     v = _refined(diagonal, off, np.arange(m, n) * np.arange(m + 1.0, n + 1), v)
-    # Before its first zero a vector has one sign, but its first entries may be below round-off.
-    begins = np.argmax(np.abs(v) > 1e-6 * np.abs(v).max(axis=0), axis=0)
-    return v * np.sign(v[begins, np.arange(size)])
+    # The first entries may be below round-off, but the first column has one sign, and each is coupled to the one before
+    # it by A_l > 0 (see `lowest`).
+    coupling = np.sum(v[:, 1:] * (z[:size] + z[m:]).astype(float)[:, None] * v[:, :-1], axis=0)
+    return v * np.cumprod(np.sign(np.append(np.sum(v[:, 0]), coupling)))
 
 
 def _refined(diagonal: np.ndarray, off: np.ndarray, eigenvalues: np.ndarray, v: np.ndarray) -> np.ndarray:

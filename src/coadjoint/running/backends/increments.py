@@ -135,11 +135,11 @@ def _cells(window: Window) -> int:
 def drawn_with_steps(plan: Plan) -> bool:
     """Whether the code of a step draws its path itself, which need not go through memory: few increments of members.
 
-    Of one trajectory steps are drawn side by side instead.
+    Of one trajectory, or of few members, steps are drawn side by side instead.
     """
     window = plan.first_window
     few = isinstance(window, BrownianWindow) and 0 < window.n_noise <= _MANY and not costly(window)
-    return few and plan.members is not None
+    return few and plan.members is not None and plan.tile >= _SIDE_BY_SIDE
 
 
 def drawing(window: Window) -> Drawing:

@@ -19,7 +19,7 @@ from .surface import Coefficients, Matrix, Surface
 from .torus import real_values
 
 # Above this n eigenvectors are computed by their recurrence, and n³ numbers kept for compiled programs only. Up to it
-# all is by LAPACK, bit for bit as it was, for stores hold fingerprints of arrays that were made so.
+# all is by LAPACK, as it was to the last bit but for signs, for stores hold fingerprints of arrays that were made so.
 _LARGE = 512
 
 

@@ -202,18 +202,18 @@ class Diffrax:
             steps = W.shape[0] - 1
             return run(mu0, Given(W, dt), steps * dt, dt, steps)
 
-        def many(mu0, keys, dt, steps):
+        def many(mu0, keys, dt, steps, whole=None):
             def member(key):
                 if fastest:
                     path = diffrax.UnsafeBrownianPath(shape=(), key=key, levy_area=diffrax.BrownianIncrement)
                 else:
-                    path = diffrax.VirtualBrownianTree(0.0, steps * dt, tol=dt / 2, shape=(), key=key)
+                    path = diffrax.VirtualBrownianTree(0.0, (whole or steps) * dt, tol=dt / 2, shape=(), key=key)
                 return run(mu0, path, steps * dt, dt, steps)
 
             return jax.vmap(member)(keys) if keys.ndim else member(keys)
 
         self._one = one
-        self._many = jax.jit(many, static_argnums=3)
+        self._many = jax.jit(many, static_argnums=(3, 4))
         self._keys = lambda members: jax.random.split(jax.random.key(1), members)
 
     def one(self, mu0: np.ndarray, dW: np.ndarray, dt: float) -> np.ndarray:
@@ -225,9 +225,9 @@ class Diffrax:
         """One trajectory, random numbers included."""
         return np.asarray(self._many(self._jnp.asarray(mu0), self._keys(1)[0], dt, steps))
 
-    def many(self, mu0: np.ndarray, members: int, steps: int, dt: float) -> np.ndarray:
-        """An ensemble."""
-        return np.asarray(self._many(self._jnp.asarray(mu0), self._keys(members), dt, steps))
+    def many(self, mu0: np.ndarray, members: int, steps: int, dt: float, whole: int | None = None) -> np.ndarray:
+        """An ensemble; its first steps, if the whole run has more: a tree of a longer path is higher."""
+        return np.asarray(self._many(self._jnp.asarray(mu0), self._keys(members), dt, steps, whole))
 
 
 class Torchsde:

@@ -12,6 +12,7 @@ from natively import called, made
 
 from coadjoint.native import cpu
 from coadjoint.native.refused import Refused
+from coadjoint.numerics.random import rounded
 
 A = np.random.default_rng(0).standard_normal((4, 4))
 X = np.random.default_rng(1).standard_normal((64, 4))
@@ -65,6 +66,37 @@ def test_which_products_are_contracted():
         return (p + x[2]) * (p - x[3])
 
     np.testing.assert_array_equal(called(made(twice, X), X)[0].ravel(), (a * b + c) * (a * b - d))
+
+
+def test_a_sum_of_two_products_goes_into_another_sum():
+    """As two fused operations, in place of a product, a fused operation and a sum; unless something else goes first."""
+    a, b, c, d = X.T
+    for fn, expected in (
+        (lambda x: x[3] + (x[0] * x[1] + x[1] * x[2]), fused(a, b, fused(b, c, d))),
+        (lambda x: x[3] - (x[0] * x[1] - x[1] * x[2]), fused(-a, b, fused(b, c, d))),
+        (lambda x: (x[0] * x[1] - x[1] * x[2]) - x[3], fused(a, b, fused(-b, c, -d))),
+        (lambda x: (x[0] * x[1] + x[2] * x[2]) + (x[1] * x[2] - x[0]), fused(a, b, fused(c, c, fused(b, c, -a)))),
+        (lambda x: (x[0] * x[1] + x[2] * x[2]) + (x[1] * x[2] + x[0] * x[3]),
+         fused(b, c, fused(a, d, fused(a, b, c * c)))),
+        (lambda x: x[0] * x[3] + (x[0] * x[1] + x[1] * x[2]), fused(a, d, fused(a, b, b * c))),
+        (lambda x: x[3] + (x[0] * x[1] + x[2]), d + fused(a, b, c)),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(called(made(fn, X), X)[0].ravel(), expected)
+
+    def twice(x):
+        s = x[0] * x[1] + x[1] * x[2]
+        return (x[3] + s) * s
+
+    s = fused(a, b, b * c)
+    np.testing.assert_array_equal(called(made(twice, X), X)[0].ravel(), (d + s) * s)
+
+
+def test_what_is_rounded_is_fused_with_nothing():
+    a, b, c, d = np.abs(X.T)
+    out = called(made(lambda x: x[0] * x[1] + rounded(x[2] * x[3]), np.abs(X)), np.abs(X))[0].ravel()
+    np.testing.assert_array_equal(out, fused(a, b, c * d))
+    out = called(made(lambda x: rounded(x[0] * x[1]) + x[2], np.abs(X)), np.abs(X))[0].ravel()
+    np.testing.assert_array_equal(out, a * b + c)
 
 
 def test_bits_do_not_depend_on_the_width_or_on_how_hard_the_compiler_tries(texts, monkeypatch):

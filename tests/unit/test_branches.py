@@ -3,9 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from natively import called, made
 
 import coadjoint as cj
-from coadjoint.numerics.branches import guessed
+from coadjoint.native import cpu
+from coadjoint.numerics.branches import guessed, likely, seldom
 from coadjoint.numerics.series import stumpff
 
 
@@ -33,3 +36,40 @@ def test_the_gradient_of_a_lattice():
     along = jnp.asarray(np.random.default_rng(0).standard_normal(60))
     second = [jax.jvp(g, (start,), (along,))[1] for g in (system.energy_gradient, jax.grad(system.energy))]
     np.testing.assert_allclose(*second, atol=1e-14)
+
+
+@seldom
+def _halved(case, otherwise, x):
+    """x/2 where it is, and only by a trusted condition."""
+    y, n = otherwise
+    near = likely(x < 100.0)
+    return jnp.where(case, jnp.where(near, x / 2.0, x / 4.0), y), jnp.where(case, n + 1, n)
+
+
+def seldom_halved(x):
+    """Three numbers, of which the first decides."""
+    y, n = _halved(x[0] > 1.0, (x[1], 7), x[0])
+    return jnp.stack([y + x[2], 1.0 * n])
+
+
+@pytest.mark.parametrize("width", [1, 8])
+def test_what_is_seldom_wanted(width, monkeypatch):
+    """In native code it is passed by unless it is wanted for a member; elsewhere it is a choice. Guards hold in it."""
+    texts, compiled = [], cpu.compiled
+    monkeypatch.setattr(cpu, "compiled", lambda text: (texts.append(text), compiled(text))[1])
+    x = np.random.default_rng(0).uniform(0.0, 1.0, (64, 3))
+    x[[9, 33], 0] = 3.0, 5.0
+    native = made(seldom_halved, x, width=width)
+    out, valid = called(native, x)
+    np.testing.assert_array_equal(out, jax.vmap(seldom_halved)(x))
+    assert valid.all() and "seldom" in texts[0]
+    x[9, 0] = 1000.0
+    _, valid = called(native, x)
+    assert np.flatnonzero(~valid).tolist() == [9 // width]
+
+
+def test_what_is_seldom_wanted_of_many_is_done_for_all():
+    """Of a whole vector of conditions, as `vmap` makes them, there is no one branch."""
+    x = np.random.default_rng(0).uniform(0.0, 2.0, (8, 12))
+    fn = lambda x: jax.vmap(seldom_halved)(x.reshape(4, 3)).ravel()
+    np.testing.assert_array_equal(called(made(fn, x), x)[0], jax.vmap(fn)(x))

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from natively import compiled, made
 
+from coadjoint.native.cpu import Cpu
+from coadjoint.native.lanes import native_loop
 from coadjoint.native.refused import Refused
 from coadjoint.numerics.branches import likely
 
@@ -143,3 +145,23 @@ def test_members_that_are_done_are_frozen():
     halve = lambda x: jax.lax.while_loop(lambda s: s[0] > 1.0, lambda s: 0.5 * s, x)
     x = np.array([[3.0], [300.0], [0.5], [1e6]])
     np.testing.assert_array_equal(compiled(halve, x, width=4)[0], compiled(halve, x, width=1)[0])
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+@pytest.mark.parametrize("width", [1, 8])
+def test_a_word_that_counts_steps(width, thorough):
+    """It is not carried along; also where a run stops early, and is saved in between."""
+    invalid = lambda shared, own, state, n, path: ((state[0] + 1, 2.0 * state[1]), state[1], n < 5)
+    taken = lambda shared, own, state, n, path: ((state[0] + 1, 3.0 * state[1]), state[1], n < 6)
+    shapes = jax.ShapeDtypeStruct((), jnp.int64), jax.ShapeDtypeStruct((), jnp.float64)
+    loop = native_loop(invalid, [], [], shapes, None, Cpu(width), thorough=taken if thorough else None).loop
+    n, state, slots = np.full(2, 1), np.zeros((2, 2, width), np.int64), np.zeros((2, 9, 1, width), np.int64)
+    state[:, 0], state[:, 1] = np.arange(2)[:, None] + 40, np.float64(1.0).view(np.int64)
+    nothing = np.empty((2, 0, width)), np.empty((2, 9, 0, width))
+    loop(n, 9, 0, 2, 0, state, np.zeros(1), nothing[0], nothing[1], slots)
+    end = 6 if thorough else 5
+    assert (n == end).all() and (state[:, 0] == np.arange(2)[:, None] + 40 + end - 1).all()
+    assert (state[:, 1].view(float) == 2.0**4 * (3.0 if thorough else 1.0)).all()
+    saved = [1.0, 4.0, 16.0] if thorough else [1.0, 4.0]  # of steps 1, 3 and 5
+    assert (slots[:, : len(saved), 0].view(float) == np.array(saved)[:, None]).all()
+    assert not slots[:, len(saved) :].any()

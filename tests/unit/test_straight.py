@@ -14,6 +14,7 @@ WHOLE = np.array([0, 1, 5, 2**31, 2**32 - 1], np.uint32)
 CASES = {
     "reals": (lambda x: (x + 1.0, x - 0.5, x * 3.0, -x, abs(x), jnp.maximum(x, 2.0), jnp.minimum(x, 2.0)), NUMBERS),
     "quotients": (lambda x: (1.0 / x, jnp.sqrt(x), jnp.floor(x), x / 4.0, jnp.isfinite(x), jnp.isinf(x)), NUMBERS),
+    "powers": (lambda x: (x**2, x**3, x**7, x**-1, x**-4, jax.lax.integer_pow(x, 0)), NUMBERS),
     "tests": (lambda x: (x < 1.0, x <= 1.0, x > 1.0, x >= 1.0, x == 1.0, x != 1.0), NUMBERS),
     "choices": (lambda x: (jnp.where(x > 0, x, -1.0), jnp.all(x > 0), jnp.any(x > 0, axis=0)), NUMBERS),
     "bits": (lambda n: (n << 3, n >> 5, n ^ 7, n | 8, n & 12, ~n, n + n, n * n), WHOLE),

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
+from ..numerics.branches import seldom
 from ..numerics.rootfind import Info
 from ..systems import System
 from . import products
@@ -202,7 +203,12 @@ class OrbitMethod(GroupMethod):
         out = self._by_products(rule, system, mu, dt, dS, carry)
         if isinstance(getattr(self, "solve", None), FastSolve):
             return out
-        return jax.lax.cond(out[2].converged, lambda: out, by_sigma)
+
+        def otherwise() -> tuple[State, PyTree, Info]:
+            end, after, info = by_sigma()
+            return end, after, info._replace(squares=None)  # as products report it: both ways have one form
+
+        return jax.lax.cond(out[2].converged, lambda: out, otherwise)
 
     def _by_products(
         self, rule: "products.Rule", system: System, mu: State, dt: Float[Array, ""], dS: Increment, carry: OrbitCarry
@@ -228,11 +234,16 @@ class OrbitMethod(GroupMethod):
 def _change(system: System, sigma: Element, mu: State, reached: Reached) -> State:
     """flow(sσ, μ) − μ from that of σ − δ, for a δ whose square is below round-off: exp(ad*_δ) is 1 + ad*_δ then.
 
-    flow(sσ, μ) = (1 + ad*_ε) flow(s(σ − δ), μ), ε = dexp_{−sσ} sδ = sδ − ½ [σ, δ] + …: still an exact action.
+    flow(sσ, μ) = (1 + ad*_ε) flow(s(σ − δ), μ), ε = dexp_{−sσ} sδ = sδ − ½ [σ, δ] + (s/6) [σ, [σ, δ]] − …, the last
+    term where it counts: still an exact action.
     """
     algebra, s = system.algebra, system.sign
-    (change, last), (x, m) = reached, jax.lax.stop_gradient((sigma, mu))
-    change = change + algebra.ad_star(s * last - algebra.bracket(x, 0.5 * last), m + change)
+    (change, last, curved), (x, m) = reached, jax.lax.stop_gradient((sigma, mu))
+    epsilon = s * last - algebra.bracket(x, 0.5 * last)
+    if curved is not None:
+        twice = lambda d: algebra.bracket(x, algebra.bracket(x, d))
+        epsilon = seldom(lambda case, e, d: jnp.where(case, e + (s / 6.0) * twice(d), e))(curved, epsilon, last)
+    change = change + algebra.ad_star(epsilon, m + change)
     return _known_change(algebra.change, change, s * sigma, mu)
 
 

@@ -45,12 +45,13 @@ class _ImplicitDirect(Integrator):
             return x - self.increment(system, mu, x, lam * dt, lam * S)
 
         def start():
-            def value(c):
-                out = algebra.coordinates(f(algebra.element(c), jnp.ones(())))
+            def one(c):
+                out = algebra.coordinates(self.increment(system, mu, algebra.element(c), dt, S))
                 return out, out
 
             zero = jnp.zeros(algebra.dim)
-            return Start(zero, *jax.jacfwd(value, has_aux=True)(zero))
+            derivative, value = jax.jacfwd(one, has_aux=True)(zero)
+            return Start(zero, derivative, -value)
 
         x, info = self.solve(system, f, start)
         mu = mu + x

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
@@ -21,10 +21,11 @@ DENSE = 64  # largest number of unknowns for which Jacobians are formed, be it i
 
 
 class Reached(NamedTuple):
-    """flow(s(σ − δ), μ) − μ, which an equation for σ has given, and its last correction δ."""
+    """flow(s(σ − δ), μ) − μ, which an equation for σ has given, and its last correction δ; whether |σ|² δ counts."""
 
     change: State
     last: Element
+    curved: Bool[Array, ""] | None
 
 
 def explicit_coordinates(system: System) -> np.ndarray:
@@ -154,7 +155,7 @@ class ImplicitSolve(eqx.Module):
         x = element(unknowns.among(root.x, given))
         if root.last is None:
             return x, root.info
-        return x, root.info, Reached(root.known, element(unknowns.among(root.last, zero)))
+        return x, root.info, Reached(root.known, element(unknowns.among(root.last, zero)), root.curved)
 
     def _solved(
         self,
@@ -174,11 +175,12 @@ class ImplicitSolve(eqx.Module):
             return unknowns.of(residual), change
 
         def reduced_start() -> Start:
-            x, jacobian, at_zero, near = start()
-            rows = unknowns.of(jacobian)
+            x, G, at_zero, explicit = start()
+            rows = unknowns.of(G)
             if at_zero is not None and not unknowns.all:
-                at_zero = unknowns.of(at_zero) + rows @ unknowns.among(nothing, given)
-            return Start(unknowns.of(x), unknowns.of(rows, axis=1), at_zero, near)
+                at_zero = unknowns.of(at_zero) - rows @ unknowns.among(nothing, given)
+            explicit = None if explicit is None else unknowns.of(explicit)
+            return Start(unknowns.of(x), unknowns.of(rows, axis=1), at_zero, explicit)
 
         dense = unknowns.count <= DENSE
         return solve_root(

@@ -115,7 +115,7 @@ class RKMK(OrbitMethod):
 
             derivative, value = jax.jacfwd(one, has_aux=True)(jnp.zeros(algebra.dim))
             size = len(b) * algebra.dim
-            return Start(jnp.zeros(size), jnp.eye(size) - jnp.kron(A, derivative), -jnp.tile(value, len(b)))
+            return Start(jnp.zeros(size), jnp.kron(A, derivative), -jnp.tile(value, len(b)))
 
         k, info = self.solve(system, f, start, stages=len(b))
         return jnp.tensordot(b, k, axes=1), info

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.branches import likely
 from ..numerics.rootfind import Info, Start
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
@@ -20,7 +19,6 @@ from .products import Rule, check_solver, rule_for
 from .tau import Exp, Tau, checked
 
 _NEAR = 6  # dimension up to which a nearer start, and a more exact Jacobian, take less than the evaluation they save
-_SMALL = 0.5  # what the start may add to its first term, beside it: with more, the expansion may not converge
 
 
 class TMK(OrbitMethod):
@@ -129,7 +127,7 @@ def at_zero(
     """f(0) = −ζ(μ) and Df(0) = I + s (dt/2) D²h J(μ) + s Σ_i (ΔS^i/2) D²h_i J(μ), of every symmetric rule."""
     algebra, s = system.algebra, system.sign
     x = algebra.coordinates(_zeta(system, mu, dt, S, extra))
-    return Start(x, _jacobian(system, mu, dt, S, lambda x: s * algebra.ad_star(x, mu)), at_zero=-x)
+    return Start(x, _slope(system, mu, dt, S, lambda x: s * algebra.ad_star(x, mu)), at_zero=-x)
 
 
 def near_root(
@@ -144,12 +142,11 @@ def near_root(
 
         σ₁ = ζ(μ + ½a′μ + c a₀²μ),   a′ = s ad*_σ′,   σ′ = ζ(μ + ½a₀μ),   a₀ = s ad*_σ₀,   σ₀ = ζ(μ),
 
-    explicitly, within O(h⁴) of the root for steps of the size h; and the Jacobian at σ′, to second order in σ′,
+    explicitly, within O(h⁴) of the root for steps of the size h; and the derivative of ζ(m) at σ′, to second order,
 
-        J₁x = x − Dζ(μ + ½a′μ) (½a_x + c (a_x a′ + a′ a_x)) μ,   a_x = s ad*_x.
+        Gx = Dζ(μ + ½a′μ) (½a_x + c (a_x a′ + a′ a_x)) μ,   a_x = s ad*_x.
 
-    That is taken where |σ₁ − σ₀| is small beside |σ₁|, so that the expansion converges to the root that continues from
-    σ = 0. Else, and in a larger algebra, as in `at_zero`.
+    In a larger algebra as in `at_zero`.
     """  # fmt: skip
     algebra, s = system.algebra, system.sign
     if algebra.dim > _NEAR:
@@ -161,26 +158,24 @@ def near_root(
     near = zeta(mu + 0.5 * change)
     once = ad(near, mu)
     sigma = zeta(mu + 0.5 * once + second * ad(first, change))
-    x, away = algebra.coordinates(sigma), algebra.coordinates(sigma - first)
-    small = likely(away @ away <= _SMALL**2 * (x @ x))
-    near, once = jnp.where(small, near, 0.0), jnp.where(small, once, 0.0)
     scaled, ahead = 2.0 * second * near, mu + 2.0 * second * once
     along = lambda x: ad(x, ahead) + ad(scaled, ad(x, mu))
-    return Start(x, _jacobian(system, mu + 0.5 * once, dt, S, along), near=small)
+    x, explicit = algebra.coordinates(sigma), algebra.coordinates(first)
+    return Start(x, _slope(system, mu + 0.5 * once, dt, S, along), explicit=explicit)
 
 
 def _zeta(system: System, m: State, dt: Float[Array, ""], S: Float[Array, " M"], extra: Element | None) -> Element:
     return system.zeta(m, dt, S) if extra is None else system.zeta(m, dt, S) + extra
 
 
-def _jacobian(
+def _slope(
     system: System, mean: State, dt: Float[Array, ""], S: Float[Array, " M"], along: Callable[[Element], State]
 ) -> Float[Array, "dim dim"]:
-    """x ↦ x − ½ Dζ(m̄) along(x)."""
+    """x ↦ ½ Dζ(m̄) along(x)."""
     algebra = system.algebra
 
     def column(e: Float[Array, " dim"]) -> Float[Array, " dim"]:
         moved = 0.5 * along(algebra.element(e))
-        return e - algebra.coordinates(jax.jvp(lambda m: system.zeta(m, dt, S), (mean,), (moved,))[1])
+        return algebra.coordinates(jax.jvp(lambda m: system.zeta(m, dt, S), (mean,), (moved,))[1])
 
     return jax.vmap(column, out_axes=1)(jnp.eye(algebra.dim))

@@ -17,4 +17,4 @@ Read in this order:
 - `refused`: the exception that says why a program is not made native code.
 """
 
-ARITHMETIC = 6  # the version of the bits: stores record it, and it changes whenever the same program gives others
+ARITHMETIC = 7  # the version of the bits: stores record it, and it changes whenever the same program gives others

@@ -8,9 +8,11 @@ nothing is left to the compiler: every processor with FMA gives the same bits, f
 in arithmetic 1, that of version 0.1, the compiler contracted what it liked. Arithmetic 3 has functions of its own
 (`mathematics`) in place of the C library's; in arithmetic 4 factors that are the same everywhere are multiplied
 beforehand, and a step solves only for what must be solved for. In arithmetic 5 that is done by NumPy
-(`numerics.straight`), not by what XLA makes of it. In arithmetic 6 (`native.ARITHMETIC`) implicit steps start nearer to
+(`numerics.straight`), not by what XLA makes of it. In arithmetic 6 implicit steps start nearer to
 their root, the first pass through a loop is written before it where it is known to happen, and what waits for no loop
-comes before it.
+comes before it. In arithmetic 7 (`native.ARITHMETIC`) a sum of two products that goes into another sum becomes two
+fused operations there, not three and a sum; implicit steps are corrected by a series in place of an inverse; and what
+is `seldom` wanted is a branch.
 """
 
 import struct
@@ -141,6 +143,10 @@ class Code:
         self._products[value.name] = Product(self.block, a, b, False, (value.name,))
         return value
 
+    def alone(self, x: Any) -> None:
+        """From now on x is rounded before it is added to anything."""
+        self._products.pop(getattr(x, "name", ""), None)
+
     def negative(self, a: Any) -> Value:
         """−a."""
         value = self.write(f"fneg {self.kind(a.dtype)} {self.text(a)}", a.dtype)
@@ -159,25 +165,64 @@ class Code:
 
     def written(self) -> list[str]:
         """All lines, now that nothing more is to come."""
-        return [text for line in self.lines for text in (self._fused(line) if isinstance(line, Sum) else [line])]
+        sums = {line.name: line for line in self.lines if isinstance(line, Sum)}
+        joined = {line.name: inner for line in sums.values() if (inner := self._joined(line, sums)) is not None}
+        taken = {inner.name for inner in joined.values()}
+        out: list[str] = []
+        for line in self.lines:
+            if isinstance(line, str):
+                out.append(line)
+            elif line.name not in taken:
+                out += self._fused(line, joined.get(line.name))
+        return out
 
-    def _fused(self, line: Sum) -> list[str]:
-        """A sum: with a product that it alone uses as one operation."""
-        kind, (a, b) = self.kind(line.terms[0].dtype), line.terms
+    def _alone(self, line: Sum, x: Any) -> Product | None:
+        """The product that a term of a sum is, if nothing else uses it."""
+        p = self._products.get(getattr(x, "name", ""))
+        return p if p is not None and p.block == line.block and all(self.uses[n] == 1 for n in p.names) else None
+
+    def _joined(self, line: Sum, sums: dict[str, Sum]) -> Sum | None:
+        """The sum of two products, used here alone, that is a term of this sum, which has no product to go with it."""
+        if any(self._alone(line, x) for x in line.terms):
+            return None
+        for x in line.terms[::-1]:
+            inner = sums.get(getattr(x, "name", ""))
+            if inner is not None and inner.block == line.block and self.uses[inner.name] == 1:
+                if all(self._alone(inner, y) for y in inner.terms):
+                    return inner
+        return None
+
+    def _fused(self, line: Sum, inner: Sum | None) -> list[str]:
+        """A sum: with a product that it alone uses as one operation, with a sum of two such products as two."""
+        (a, b), minus = line.terms, line.op == "fsub"
+        if inner is not None:
+            last = b if getattr(b, "name", "") == inner.name else a
+            first, second = (self._alone(inner, x) for x in inner.terms)
+            assert first is not None and second is not None
+            lines, term = self._term(line, a if last is b else b, minus and last is a)
+            outside = minus and last is b
+            lines += self._fma(f"{line.name}.first", second, outside != (inner.op == "fsub"), term)
+            return [*lines, *self._fma(line.name, first, outside, f"{line.name}.first")]
         for x, other in ((a, b), (b, a)):
-            p = self._products.get(getattr(x, "name", ""))
-            if p is not None and p.block == line.block and all(self.uses[name] == 1 for name in p.names):
-                minus = p.minus != (line.op == "fsub" and x is b)
-                factor, term, lines = self.spelled(p.a), self.spelled(other), []
-                if minus:
-                    lines.append(f"  {line.name}.factor = fneg {kind} {factor}")
-                    factor = f"{line.name}.factor"
-                if line.op == "fsub" and x is a:
-                    lines.append(f"  {line.name}.term = fneg {kind} {term}")
-                    term = f"{line.name}.term"
-                args = f"{kind} {factor}, {kind} {self.spelled(p.b)}, {kind} {term}"
-                return [*lines, f"  {line.name} = call {kind} @llvm.fma.{self.suffix(x.dtype)}({args})"]
-        return [f"  {line.name} = {line.op} {kind} {self.spelled(a)}, {self.spelled(b)}"]
+            if (p := self._alone(line, x)) is not None:
+                lines, term = self._term(line, other, minus and x is a)
+                return [*lines, *self._fma(line.name, p, minus and x is b, term)]
+        return [f"  {line.name} = {line.op} {self.kind(a.dtype)} {self.spelled(a)}, {self.spelled(b)}"]
+
+    def _term(self, line: Sum, x: Any, minus: bool) -> tuple[list[str], str]:
+        """± x, and the lines that it takes."""
+        if not minus:
+            return [], self.spelled(x)
+        return [f"  {line.name}.term = fneg {self.kind(x.dtype)} {self.spelled(x)}"], f"{line.name}.term"
+
+    def _fma(self, name: str, p: Product, minus: bool, term: str) -> list[str]:
+        """± a b + term."""
+        kind, factor, lines = self.kind(p.a.dtype), self.spelled(p.a), []
+        if minus != p.minus:
+            lines.append(f"  {name}.factor = fneg {kind} {factor}")
+            factor = f"{name}.factor"
+        args = f"{kind} {factor}, {kind} {self.spelled(p.b)}, {kind} {term}"
+        return [*lines, f"  {name} = call {kind} @llvm.fma.{self.suffix(p.a.dtype)}({args})"]
 
     # Other operations.
 

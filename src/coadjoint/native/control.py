@@ -19,7 +19,49 @@ def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     if eqn.params.get("name") == "likely" and evaluator.trusting:
         evaluator.guards += [x for x in xs[0].ravel() if not known(x)]
         return [split(np.ones(xs[0].shape, bool))]
+    if eqn.params.get("name") == "rounded":
+        return [_rounded(evaluator, xs[0])]
+    if eqn.params.get("name") == "seldom":
+        conditions = xs[-1].ravel()
+        if all(known(c) and not c for c in conditions):
+            return list(xs[-1 - len(eqn.outvars) : -1])
+        if len(conditions) == 1 and not known(conditions[0]) and evaluator.copies is None:
+            return _seldom(evaluator, eqn, *xs)
     return evaluator.evaluate(called(eqn), list(xs))
+
+
+def _rounded(evaluator: Any, x: LaneArray) -> LaneArray:
+    """Products that go into no fused operation."""
+    for e in x.ravel():
+        if not known(e):
+            evaluator.code.alone(e)
+    return x
+
+
+def _seldom(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """Passed by where the condition holds for no member; where it holds for some, the others keep what they have."""
+    code, scalar = evaluator.code, evaluator.scalar
+    before = [e for x in xs[-1 - len(eqn.outvars) : -1] for e in x.ravel()]
+    olds, otherwise = [evaluator.operand(e) for e in before], scalar("not", xs[-1][()])
+    label, entry = code.fresh("seldom"), code.block
+    code.branch(code.everywhere(evaluator.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
+    outside, evaluator.guards = evaluator.guards, []
+    out = evaluator.evaluate(called(eqn), list(xs))
+    guards = [scalar("or", otherwise, g) for g in evaluator.guards]
+    news = [evaluator.operand(e) for x in out for e in x.ravel()]
+    if guards:
+        olds, news = [*olds, np.bool_(True)], [*news, evaluator.operand(evaluator.chain("and", guards))]
+    values = [Value("%" + code.fresh(), x.dtype) for x in news]
+    phis = [
+        f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
+        for x, a, b in zip(values, olds, news, strict=True)
+    ]
+    code.lines.append(f"  br label %{label}.end")
+    code.begin(f"{label}.end")
+    code.lines += phis
+    evaluator.guards = [*outside, *values[len(before) :]]
+    ends = np.cumsum([0, *(x.size for x in out)])
+    return [objects(values[a:b], x.shape) for a, b, x in zip(ends, ends[1:], out, strict=False)]
 
 
 def _linear_solve(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:

@@ -23,6 +23,7 @@ from jax.extend import core as jex
 from jaxtyping import Array
 
 from ..numerics.functions import eval_equation
+from ..numerics.jaxprs import wanted
 from ..numerics.moves import MOVES, objects
 from ..numerics.straight import by_numpy
 from . import composed, control, indexing, operations, packing, rules
@@ -80,7 +81,7 @@ class Evaluator:
         def read(v: Any) -> LaneArray:
             return split(np.asarray(v.val, getattr(v.aval, "dtype", None))) if isinstance(v, jex.Literal) else env[v]
 
-        for eqn in _loops_last(jaxpr.eqns):
+        for eqn in _loops_last(wanted(jaxpr)):
             out = self.equation(jaxpr, eqn, [read(v) for v in eqn.invars])
             env.update(zip(eqn.outvars, out, strict=True))
         return [read(v) for v in jaxpr.outvars]

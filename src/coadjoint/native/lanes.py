@@ -72,7 +72,7 @@ def native_loop(
     path: PyTree,
     target: Target,
     limit: int = 10**6,
-    thorough: bool = False,
+    thorough: Callable | None = None,
     draw: "Drawing | None" = None,
 ) -> NativeLoop:
     """The loop over `step(shared, own, state, n, path) → (state, saved, ok)`, written for JAX and one member.
@@ -80,8 +80,9 @@ def native_loop(
     `shared` is a list of arrays with the given patterns, the same for all; `own`, `state` and `path` are shapes of each
     member's own arrays, of its state and of what it reads of the path in a step; n is the number of the step.
 
-    What is `likely` is taken for true, and a step for which it was not is not taken; unless the loop is `thorough`:
-    then such a step is done again with all branches. That takes longer to compile; other steps have the same bits.
+    What is `likely` is taken for true, and a step for which it was not is not taken; nor is one that is not `ok`.
+    Unless there is a `thorough` function like `step`: that does such a step again, with all branches. It takes longer
+    to compile; other steps have the same bits.
     """
     with or_refused():
         return _native_loop(step, patterns, own, state, path, target, limit, thorough, draw)
@@ -95,7 +96,7 @@ def _native_loop(
     path: PyTree,
     target: Target,
     limit: int,
-    thorough: bool,
+    thorough: Callable | None,
     draw: "Drawing | None",
 ) -> NativeLoop:
     counter = jax.ShapeDtypeStruct((), jnp.int64)
@@ -103,22 +104,26 @@ def _native_loop(
     _, own, state, _, path = reals = as_reals(given)
     shapes: list[Any] = []
 
-    def real_step(*args: PyTree) -> PyTree:  # traced once: a second time, for the shapes, would take as long again
-        out = step(*as_complex(args, given))
-        shapes[:] = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
-        return as_reals(out)
+    def traced(step: Callable) -> jex.ClosedJaxpr:
+        def real_step(*args: PyTree) -> PyTree:  # traced once: a second time, for the shapes, would take as long again
+            out = step(*as_complex(args, given))
+            shapes[:] = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
+            return as_reals(out)
 
-    closed = without_complex(jax.make_jaxpr(real_step)(*reals))
-    if elements(closed.jaxpr) > _MOST_FOLDED * max(limit, 1000):
-        raise Refused(f"The step takes more than {limit} operations.")
-    copies = copies_of(closed.jaxpr) if target.packs else None
+        program = without_complex(jax.make_jaxpr(real_step)(*reals))
+        if elements(program.jaxpr) > _MOST_FOLDED * max(limit, 1000):
+            raise Refused(f"The step takes more than {limit} operations.")
+        return program
+
+    programs = [traced(fn) for fn in (step, thorough) if fn is not None]
+    copies = copies_of(programs[0].jaxpr) if target.packs else None
     code = Code(target.width)
     owned, own_lanes = named("%o", own)
     before, state_lanes = named("%s", jax.tree.leaves(state))
     read, path_lanes = named("%d", jax.tree.leaves(path))
     n = Value("%n.each", np.int64)
     args = [*own_lanes, *state_lanes, objects([n], ()), *path_lanes]
-    attempts, names, operations, uniforms = attempted(code, closed, patterns, args, limit, thorough, copies)
+    attempts, names, operations, uniforms = attempted(code, programs, patterns, args, limit, copies)
     columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
     drawn, draws = (None, None) if draw is None or not columns else _drawn(code, draw, columns, owned[-1], limit)
     inputs = Inputs(before, owned, [read[i] for i in columns], names, n)
@@ -136,24 +141,26 @@ class Attempted(NamedTuple):
 
 def attempted(
     code: Code,
-    closed: jex.ClosedJaxpr,
+    programs: Sequence[jex.ClosedJaxpr],
     patterns: Sequence,
     args: Sequence[LaneArray],
     limit: int,
-    thorough: bool,
     copies: int | None = None,
 ) -> Attempted:
-    """A step, whose program takes shared numbers with the given patterns and other arguments, as code."""
+    """A step as code: by programs that take shared numbers with the given patterns and other arguments, one or two.
+
+    The first takes what is likely for true; where that does not come out valid, the second does it.
+    """
     made: list[Any] = []
 
     def write(shared: list[Array]) -> list[Array]:
         """Writes the step; what it reads of the shared numbers comes out."""
         evaluator = Evaluator(code, limit, copies=copies)
         given = [*(_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)), *args]
-        attempts = [evaluator.attempt(closed, given)]
-        if thorough:
+        attempts = [evaluator.attempt(programs[0], given)]
+        if len(programs) > 1:
             code.branch(attempts[0].taken, "step.accept", "step.thorough")
-            attempts.append(evaluator.attempt(closed, given, attempts[0]))
+            attempts.append(evaluator.attempt(programs[1], given, attempts[0]))
         made[:] = [attempts, [name for _, name in evaluator.uniforms], limit - evaluator.left]
         return [_as_word(x) for x, _ in evaluator.uniforms]
 

@@ -22,18 +22,19 @@ _STEPS = Template("""\
   %n.start = load i64, $pointer %n.at
   %done = sdiv i64 %n.start, %every
   %slot.start = sub i64 %done, %first
-  %done.steps = mul i64 %done, %every
-  %since = sub i64 %n.start, %done.steps
-  %left.start = sub i64 %every, %since
+  %due.steps = mul i64 %done, %every
+  %due.start = add i64 %due.steps, %every
+  %stop.start = call i64 @llvm.smin.i64(i64 %due.start, i64 %n1)
 $read_state
 $read_own
   br label %step.head
 step.head:
   %n.now = phi i64 [%n.start, %member], [%n.next, %step.next]
-  %left = phi i64 [%left.start, %member], [%left.next, %step.next]
+  %stop = phi i64 [%stop.start, %member], [%stop.next, %step.next]
   %slot = phi i64 [%slot.start, %member], [%slot.next, %step.next]
+  %begins = phi i1 [true, %member], [false, %step.next]
 $moving
-  %more = icmp slt i64 %n.now, %n1
+  %more = icmp slt i64 %n.now, %stop
   br i1 %more, label %step.path, label %member.done
 step.path:
 $read_path
@@ -45,8 +46,13 @@ $body
 step.accept:
 $accepted
   %n.next = add i64 %n.now, 1
-  %left.less = sub i64 %left, 1
-  %due = icmp eq i64 %left.less, 0
+  %stops = icmp eq i64 %n.next, %stop
+  br i1 %stops, label %step.stop, label %step.next
+step.stop:
+  %saved = add i64 %first, %slot
+  %saved.more = add i64 %saved, 1
+  %due.now = mul i64 %saved.more, %every
+  %due = icmp eq i64 %n.next, %due.now
   br i1 %due, label %save, label %step.next
 save:
   %slot.row = add i64 %slots.row, %slot
@@ -55,15 +61,20 @@ save:
   %slot.base = add i64 %slot.scaled, $lane
 $save
   %slot.more = add i64 %slot, 1
+  %due.more = add i64 %n.next, %every
+  %stop.more = call i64 @llvm.smin.i64(i64 %due.more, i64 %n1)
   br label %step.next
 step.next:
-  %left.next = phi i64 [%left.less, %step.accept], [%every, %save]
-  %slot.next = phi i64 [%slot, %step.accept], [%slot.more, %save]
+  %stop.next = phi i64 [%stop, %step.accept], [%stop, %step.stop], [%stop.more, %save]
+  %slot.next = phi i64 [%slot, %step.accept], [%slot, %step.stop], [%slot.more, %save]
   br label %step.head
 member.done:
 $again
-$keep
   %n.to = getelementptr i64, $pointer %n, i64 %index.again
+  %n.from = load i64, $pointer %n.to
+  %steps = sub i64 %n.now, %n.from
+$counted
+$keep
   store i64 %n.now, $pointer %n.to
 """)
 _ROW = Template("""\
@@ -75,7 +86,6 @@ _ROW = Template("""\
 _DRAW = Template("""\
   %odd.bit = and i64 %n.now, 1
   %odd = icmp eq i64 %odd.bit, 1
-  %begins = icmp eq i64 %n.now, %n.start
   %even = xor i1 %odd, true
   %need = or i1 %even, %begins
   br i1 %need, label %draw, label %step.drawn
@@ -170,6 +180,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
             raise Refused("Numbers of type float32 in a state have no native rule.")
     memory = Memory(code, target)
     kept = [i for i, x in enumerate(state) if any(a.results[i] is not x for a in attempts)]  # the others stay in place
+    counts = {i for i in kept if len(attempts) == 1 and _counts_steps(code, state[i], attempts[0].results[i])}
     lines = {
         "read_state": memory.read(state, "%state", "%state.base", ".start"),
         "read_own": memory.read(own, "%own", "%own.base"),
@@ -184,7 +195,8 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
             for i, x in enumerate(accepted)
         ],
         "save": [line for i, x in enumerate(saved) for line in memory.store(x, "%slots", "%slot.base", i, f"%save{i}")],
-        "keep": [line for i in kept for line in memory.store(state[i], "%state", "%state.again", i, f"%keep{i}")],
+        "counted": spread(code, "%steps.each", "%steps", np.int64),
+        "keep": [line for i in kept for line in (memory.add_steps(i) if i in counts else memory.keep(state[i], i))],
     }
     lines["read_path"], kept_pair = _path(memory, path, draw)
     lines["moving"] += kept_pair
@@ -207,6 +219,12 @@ ATTRIBUTES = """\
 attributes #0 = { nounwind "no-trapping-math"="true" "no-builtins" }
 !0 = !{!"branch_weights", i32 2000, i32 1}
 """
+
+
+def _counts_steps(code: Code, x: Value, y: Any) -> bool:
+    """Whether a word of the state is one more after each step: such a one need not be carried along."""
+    one = code.spelled(np.int64(1))
+    return isinstance(y, Value) and f"  {y.name} = add {code.kind(np.int64)} {x.name}, {one}" in code.lines
 
 
 def _path(memory: "Memory", path: list[Value], draw: Draw | None) -> tuple[list[str], list[str]]:
@@ -262,6 +280,16 @@ class Memory:
             kind, operand = code.kind(np.int64), f"{name}.word"
         at_word = self._at(area, base, at, name)
         return [*lines, *at_word, f"  store {kind} {operand}, {self.target.pointer} {name}.at, align 8"]
+
+    def keep(self, x: Value, at: int) -> list[str]:
+        """The lines that write a word of the state back."""
+        return self.store(x, "%state", "%state.again", at, f"%keep{at}")
+
+    def add_steps(self, at: int) -> list[str]:
+        """The lines that add to a word of the state how many steps were made."""
+        kind, old, new = self.code.kind(np.int64), f"%count{at}", Value(f"%count{at}.more", np.int64)
+        load = self._load("%state", "%state.again", at, old, np.dtype(np.int64))
+        return [*load, f"  {new.name} = add {kind} {old}, %steps.each", *self.keep(new, at)]
 
     def _at(self, area: str, base: str, word: int, name: str) -> list[str]:
         """The lines that find a word."""

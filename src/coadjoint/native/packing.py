@@ -112,7 +112,7 @@ class _Packer:
         self.packs: dict[str, dict[int, str]] = {}  # the numbers of each pack
         self.members: dict[str, list[list[list[str]]]] = {}  # of what belongs to a group: its elements, pack by pack
         self.count = itertools.count()
-        groups = [self._whole(g) for g in groups if all(n in self.by_name for e in g.elements for n in e)]
+        groups = [self._whole(g) for g in groups]
         for group in groups:
             if group.rows is not None:
                 self._plan(group, [row[i : i + SIZE] for row in group.rows for i in range(0, len(row), SIZE)])
@@ -128,8 +128,9 @@ class _Packer:
     # Plans.
 
     def _whole(self, group: Group) -> Group:
-        """With the signs that stand before a sum."""
-        parts = lambda n: [x for x in (f"{n}.factor", f"{n}.term", n) if x in self.by_name]
+        """With what stands before a sum, and without what was taken back or has become part of another sum."""
+        before = ".term", ".first.factor", ".first", ".factor", ""
+        parts = lambda n: [x for x in (n + end for end in before) if x in self.by_name]
         return group._replace(elements=[[x for n in e for x in parts(n)] for e in group.elements])
 
     def _plan(self, group: Group, pieces: Sequence[Sequence[int]]) -> None:

@@ -241,7 +241,8 @@ def _written(
             raise Refused(f"Numbers of type {aval.dtype} at the sites of a lattice have no native rule.")
         names.append([Value(f"%r{i}.{j}", aval.dtype) for j in range(math.prod(aval.shape))])
         lanes.append(objects(names[-1], aval.shape))
-    attempts, shared, operations, uniforms = attempted(code, plan.program, patterns, lanes, limit, thorough)
+    programs = [plan.program] * (2 if thorough else 1)
+    attempts, shared, operations, uniforms = attempted(code, programs, patterns, lanes, limit)
     memory = Memory(code, Cpu(WIDTH))
     text = _SWEEP.substitute(
         width=WIDTH,

@@ -22,6 +22,20 @@ def likely(condition: Array) -> Array:
     return condition
 
 
+def seldom(fn: Callable) -> Callable:
+    """A function fn(condition, otherwise, *args) that is `otherwise` where the condition, a single one, does not hold.
+
+    It is marked as one whose condition nearly never holds: a program may pass by all of it where that is so. Everywhere
+    else it is done, whatever the condition.
+    """
+
+    @jax.jit
+    def seldom(args: tuple, otherwise: PyTree, condition: Array) -> PyTree:  # what it is marked by comes last
+        return fn(condition, otherwise, *args)
+
+    return lambda condition, otherwise, *args: seldom(args, otherwise, condition)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def guessed(fn: Callable, *args: PyTree) -> PyTree:
     """fn of each row of each part of the arguments: first with all that is `likely` taken for true.

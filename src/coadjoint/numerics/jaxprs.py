@@ -75,3 +75,13 @@ def elements(jaxpr: Any) -> int:
         return sum(inside) if inside else sum(sizes)
 
     return sum(map(one, jaxpr.eqns))
+
+
+def wanted(jaxpr: jex.Jaxpr) -> list[Any]:
+    """The equations of a program of which something comes out that is used, or that do something else."""
+    used, out = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}, []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(v in used for v in eqn.outvars):
+            used.update(v for v in eqn.invars if not isinstance(v, jex.Literal))
+            out.append(eqn)
+    return out[::-1]

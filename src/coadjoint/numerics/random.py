@@ -64,33 +64,42 @@ def member_key(key: Key, domain: int, member: Int[Array, ""] | int) -> Key:
     return threefry(threefry(key, jnp.uint32(VERSION), jnp.uint32(domain)), *words(member))
 
 
+def _whole(n: Int[Array, "..."]) -> Float[Array, "..."]:
+    """A whole number below 2⁵¹ as one of float64: by its bits, for a GPU converts slowly."""
+    return jax.lax.bitcast_convert_type(n + 0x4338000000000000, jnp.float64) - (2.0**52 + 2.0**51)
+
+
+@jax.jit
+def rounded(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """A product above −1, rounded before it is added to anything: of two a compiler may fuse either with their sum."""
+    return jnp.maximum(x, -1.0)
+
+
 def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
     """ln u for 2^-52 ≤ u ≤ 1: exponent and mantissa apart, then 2 artanh((m − 1)/(m + 1)) as a polynomial."""
     bits = jax.lax.bitcast_convert_type(u, jnp.int64)
     offset = bits - 0x3FE6A09E667F3BCD  # √½ ≤ m < √2
-    exponent = (offset >> 52).astype(jnp.float64)
+    exponent = _whole(offset >> 52)
     m = jax.lax.bitcast_convert_type(bits - (offset & ~0xFFFFFFFFFFFFF), jnp.float64)
     f = (m - 1.0) / (m + 1.0)
     g = f * f
     p = jnp.zeros_like(g)
     for k in reversed(range(12)):
         p = p * g + 1.0 / (2 * k + 1)
-    rest = jnp.maximum(2.0 * f * p, -1.0)  # it is; but of two products a compiler may fuse either with the sum
-    return exponent * 0.6931471805599453 + rest
+    return exponent * 0.6931471805599453 + rounded(2.0 * f * p)
 
 
 def _sincos(u: Float[Array, "..."]) -> tuple[Array, Array]:
-    """Sine and cosine of 2πu for 0 ≤ u < 1: nearest quarter turn, then Taylor polynomials on ±π/4."""
-    turns = 4.0 * u
-    q = jnp.floor(turns + 0.5)
-    t = (turns - q) * (np.pi / 2)
+    """Sine and cosine of 2πu for u = 0, 2⁻⁵², … < 1: nearest quarter turn, then Taylor polynomials on ±π/4."""
+    eighths = jax.lax.bitcast_convert_type(1.0 + u, jnp.int64) >> 49 & 7
+    quarter = eighths + 1 >> 1
+    t = (4.0 * u - _whole(quarter)) * (np.pi / 2)
     z = t * t
     s, c = jnp.zeros_like(z), jnp.zeros_like(z)
     for k in reversed(range(9)):  # by 1/n, which is what XLA makes of a division by a constant
         s = 1.0 - z * (1.0 / ((2 * k + 2) * (2 * k + 3))) * s
         c = 1.0 - z * (1.0 / ((2 * k + 1) * (2 * k + 2))) * c
     s = t * s
-    quarter = q.astype(jnp.int64)
     odd, half = (quarter & 1) == 1, (quarter & 2) == 2
     sine, cosine = jnp.where(odd, c, s), jnp.where(odd, -s, c)
     return jnp.where(half, -sine, sine), jnp.where(half, -cosine, cosine)

@@ -1,169 +1,52 @@
-"""Root finding for implicit steps: chord, Newton and fixed-point iterations with fallbacks, differentiable.
+"""Root finding for implicit steps: chord, Newton and fixed-point iterations with fallbacks, differentiable."""
 
-Every iteration is a `while_loop` that starts only if there is work left, so that under `vmap` a fallback nobody needs
-costs nothing and a member that has converged is frozen while its neighbours go on.
-
-The size |x| of an unknown is Euclid's, but that of a direct sum is that of the largest of its parts: round-off is then
-the same beside it however many parts there are, and each part is solved as well as it would be alone.
-"""
-
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
+from .branches import seldom
+from .iteration import TINY, Info, Squares, State, Vector, dot, explicit_info, fresh, iterate, largest, select
 from .vectors import cross
 
-Vector = Float[Array, " n"]
-Squares = Callable[[Vector], Float[Array, "..."]]  # x ↦ |x|² of each part, or of all of x as one number
+__all__ = ["ROOT", "Info", "Root", "Squares", "Start", "dot", "explicit_info", "implicit", "solve_root"]
 
 ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
 
-_MARGIN = 1e-3  # what is foreseen must be this much below tol: it has a sign, and adds up over steps in the energy
-_FAST = 0.0625  # the squared rate ¼, below which the next correction can be foreseen
-_TINY = 1e-10  # a correction δ this small has δ² below round-off
-_STALLED = 1e-11  # a residual this small (scaled) that no longer falls has met round-off
-
-
-class Info(NamedTuple):
-    """How a step was solved: iterations, what was left to correct (scaled), whether that met the tolerance.
-
-    `substeps` is how many steps it was made of, where a method divides it.
-    """
-
-    iterations: Int[Array, ""]
-    residual: Float[Array, ""]
-    converged: Bool[Array, ""]
-    substeps: Int[Array, ""] | int = 1
-
-
-class _State(NamedTuple):
-    """Where an iteration stands. Sizes are kept squared: roots and quotients would cost as much as the step itself."""
-
-    x: Vector
-    size2: Float[Array, ""]  # |x|² before the last correction
-    step2: Float[Array, ""]  # |last correction|²
-    before2: Float[Array, ""]  # |the one before|², or 0
-    iterations: Int[Array, ""]
-    done: Bool[Array, ""]  # converged
-    lost: Bool[Array, ""]  # diverging: stop iterating
-    last: Vector | None = None  # the last correction, with …
-    known: PyTree = None  # … what was found beside the equation before it, at x − last
-
-    def moved(self, step: Vector, squares: Squares) -> "_State":
-        """After a first correction."""
-        return self._replace(x=self.x + step, step2=_largest(squares(step)), iterations=self.iterations + 1)
-
-    def error(self) -> Float[Array, ""]:
-        """What is left to correct, scaled by x: the last correction times the rate at which corrections fall."""
-        fast = self.step2 < _FAST * self.before2
-        left2 = jnp.where(fast, self.step2 * self.step2, self.step2)
-        scale2 = jnp.where(fast, self.before2 * self.size2, self.size2)
-        return jnp.where(self.step2 > 0, jnp.sqrt(left2 / jnp.where(scale2 > 0, scale2, 1.0)), 0.0)
-
-
-def dot(x: Vector) -> Float[Array, ""]:
-    """|x|², of all of x."""
-    return x @ x
-
-
-def _largest(squares: Float[Array, "..."]) -> Float[Array, ""]:
-    return jnp.max(squares) if squares.ndim else squares
-
-
-def explicit_info(x: Array) -> Info:
-    """The report of a step with nothing to solve: it fails only if the result is not finite."""
-    ok = jnp.all(jnp.isfinite(x))
-    return Info(jnp.zeros((), int), jnp.zeros(()), ok)
-
-
-def _iterate(
-    correction: Callable[[Vector], tuple[Vector, PyTree]],
-    start: _State,
-    tol: float | Array,
-    max_steps: int,
-    active: Bool[Array, ""],
-    fast: bool = False,
-    squares: Squares = dot,
-    others2: Float[Array, "..."] | float = 0.0,
-) -> _State:
-    """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
-
-    What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
-    (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
-    `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
-    the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ; the
-    next term, |x|² δ/6, is foreseen as well. `others2`: the squares of numbers that count in the size of x.
-    """
-    limit = start.iterations + max_steps
-
-    def going(s: _State) -> Array:
-        return active & ~s.done & ~s.lost & (s.iterations < limit)
-
-    def body(s: _State) -> _State:
-        step, known = correction(s.x)
-        x = s.x + step
-        size2, step2 = _largest(squares(s.x) + others2), _largest(squares(step))  # |x|² before: a flow has it at hand
-        before2 = s.step2
-        small = step2 <= tol**2 * size2
-        foreseen = step2 * step2 < (_MARGIN * tol) ** 2 * size2 * before2  # if corrections do not fall, it is small
-        stalled = (step2 <= _STALLED**2 * size2) & (step2 >= before2)
-        if known is not None:
-            foreseen = foreseen & (step2 * size2 <= (6.0 * _MARGIN * tol) ** 2)
-        enough = small | foreseen | stalled
-        if known is not None:
-            enough = enough & (step2 <= _TINY**2) & (step2 * size2 <= tol**2)
-        finite = jnp.isfinite(step2)
-        lost = ~finite | ((step2 > 16.0 * before2) & (s.iterations > start.iterations + 3))
-        if not fast:
-            x = jnp.where(finite, x, s.x)
-        step2 = jnp.where(finite, step2, jnp.inf)
-        last = None if known is None else step
-        return _State(x, size2, step2, before2, s.iterations + 1, finite & enough, lost, last, known)
-
-    return jax.lax.while_loop(going, body, start)
-
-
-def _fresh(x: Vector, iterations: Int[Array, ""]) -> _State:
-    zero, false = jnp.zeros(()), jnp.zeros((), bool)
-    return _State(x, zero, zero, zero, iterations, false, false)
-
-
-def _select(flag: Array, a: PyTree, b: PyTree) -> PyTree:
-    return jax.tree.map(lambda u, v: jnp.where(flag, u, v), a, b)
+_SMALL = 1 / 32  # beside x: a first correction that shows that x was near the root, …
+_MODERATE = 0.5  # … and what may have been added to an explicit step to get there, if it is not so small
 
 
 class Start(NamedTuple):
-    """Where the chord method starts: x, with the Jacobian; or 0, if f(0) is given or x is not `near` the root.
+    """Where the chord method starts for f(x) = x − g(x): x with G = Dg there; or 0 with G there, if f(0) is given.
 
     Then x has explicit coordinates alone.
     """
 
     x: Vector
-    jacobian: Float[Array, "n n"]
+    G: Float[Array, "n n"]
     at_zero: Vector | None = None
-    near: Bool[Array, ""] | bool = True
-
-    def at(self, zero: Vector, f: Callable[[Vector], Vector]) -> tuple[Vector, Vector]:
-        """Where it starts, and the value of f there."""
-        if self.at_zero is not None:
-            return zero, self.at_zero
-        x = jnp.where(self.near, self.x, zero)
-        return x, f(x)
+    explicit: Vector | None = None  # if x is near the root: the first term of the expansion that led to it
 
 
 class Root(NamedTuple):
-    """x and how it was found; what the equation gave besides at x − last, where last is at most 1e-10."""
+    """x and how it was found; what the equation gave besides at x − last, where last is at most 1e-10.
+
+    `curved`: whether |x|² |last| counts; None if it never does.
+    """
 
     x: Vector
     info: Info
     last: Vector | None
     known: PyTree
+    curved: Bool[Array, ""] | None = None
 
 
 def solve_root(
@@ -171,7 +54,7 @@ def solve_root(
     x0: Vector,
     *,
     method: str,
-    start: Callable[[], Start] | None,
+    start: Callable[[], Start],
     tol: float,
     max_steps: int,
     fallbacks: bool,
@@ -185,7 +68,8 @@ def solve_root(
     `f(x, λ)` gives the two sides' difference in the step's equation, with time step and increments scaled by λ, and
     what it has found besides, or None.
 
-    - "chord": x ← x − J₁⁻¹ f(x), with the frozen J₁ of `start()`;
+    - "chord": x ← x − (1 − G)⁻¹ f(x), with the frozen G of `start()`; if that starts near the root, with 1 + G + G² + …
+      in place of the inverse, and only where the first correction is small;
     - "newton": x ← x − Df(x)⁻¹ f(x);
     - "fixed_point": x ← x − f(x), for f of the form x − g(x).
 
@@ -196,36 +80,60 @@ def solve_root(
     f = eqx.filter_closure_convert(f, x0, jnp.ones(()))
     fixed = _without_derivative(f)
 
-    def full(x: Vector) -> tuple[Vector, PyTree]:
-        return fixed(x, jnp.ones(()))
-
+    full = lambda x: fixed(x, jnp.ones(()))
     known = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(full, x0)[1])
-    follows = known is not None and tol <= _TINY  # for x, from what is known before its last correction
+    follows = known is not None and tol <= TINY  # for x, from what is known before its last correction
 
     def by(inverse: Callable[[Vector], Vector], x: Vector) -> tuple[Vector, PyTree]:
         value, known = full(x)
-        return -inverse(value), known if follows else None
+        return inverse(-value), known if follows else None
 
-    first = _fresh(x0, jnp.zeros((), int))._replace(last=x0 if follows else None, known=known if follows else None)
-    rest = jnp.ones((), bool), fast, squares, others2
+    first, near = fresh(x0, jnp.zeros((), int)), None
+    first = first._replace(last=x0, known=known) if follows else first
+    rest: dict[str, Any] = {"active": jnp.ones((), bool), "fast": fast, "squares": squares, "others2": others2}
     if method == "chord":
-        assert start is not None
         begun = _without_derivative(eqx.filter_closure_convert(start))()
-        inverse = _inverse(begun.jacobian, fast)
-        x, value = begun.at(x0, lambda x: full(x)[0])
-        first = first._replace(x=x).moved(-inverse(value), squares)
-        s = _iterate(lambda x: by(inverse, x), first, tol, max_steps - 1, *rest)
+        if begun.at_zero is None:
+            s, near = _from_near(by, begun, first, tol, max_steps, rest)
+        else:
+            inverse = _inverse(jnp.eye(len(begun.G)) - begun.G, fast)
+            s = iterate(partial(by, inverse), first.moved(inverse(-begun.at_zero), squares), tol, max_steps - 1, **rest)
     elif method == "newton":
-        newton = lambda x: by(_inverse(jax.jacfwd(lambda x: full(x)[0])(x), fast), x)
-        s = _iterate(newton, first, tol, max_steps, *rest)
+        s = iterate(lambda x: by(_inverse(jax.jacfwd(lambda x: full(x)[0])(x), fast), x), first, tol, max_steps, **rest)
     else:
-        s = _iterate(lambda x: by(lambda y: y, x), first, tol, max_steps, *rest)
+        s = iterate(partial(by, lambda y: y), first, tol, max_steps, **rest)
     if not fast:
         s = _otherwise(fixed, x0, s, tol, fallbacks, squares)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
-    return Root(implicit(f, x, dense, fast), Info(s.iterations, s.error(), s.done), last, known)
+    return Root(implicit(f, x, dense, fast), s.info(), last, known, None if near is None else s.curved(tol))
+
+
+def _from_near(
+    by: Callable, begun: Start, first: State, tol: float, max_steps: int, rest: dict[str, Any]
+) -> tuple[State, Bool[Array, ""]]:
+    """The chord method from near the root, and whether it was near: by a series twice, and after that by an inverse."""
+    x, G, _, explicit = begun
+    assert explicit is not None
+    series = _series(G)
+    moved = first._replace(x=x).moved(by(series, x)[0], rest["squares"])
+    near = _near(moved.step2, rest["squares"], x, explicit, rest["others2"])
+    later = lambda s: partial(by, partial(jnp.matmul, _inverse_if(~s.done, jnp.zeros_like(G), G)))
+    return iterate(partial(by, series), moved, tol, max_steps - 1, near=near, later=later, **rest), near
+
+
+def _near(
+    step2: Float[Array, ""], squares: Squares, x: Vector, explicit: Vector, others2: Float[Array, "..."] | float
+) -> Bool[Array, ""]:
+    """Whether the expansion that has led from an explicit step to x converges to the root that continues from x = 0.
+
+    It does if the first correction is small, or what was added to the explicit step is not large, both beside x.
+    """
+    size2 = largest(squares(x) + others2)
+    small = step2 <= _SMALL**2 * size2
+    moderate = lambda case, small, x, y, size2: small | (largest(squares(x - y)) <= _MODERATE**2 * size2)
+    return seldom(moderate)(~small, small, x, explicit, size2)
 
 
 def _without_derivative(f: Callable) -> Callable:
@@ -261,6 +169,18 @@ def _implicit_jvp(primals, tangents):
     return root, -jax.lax.custom_linear_solve(linear, rhs, by_gmres, by_gmres)
 
 
+def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:
+    """x ↦ x + Gx + G²x, which is (1 − G)⁻¹ x to third order in G, as exactly as G itself is that of a place nearby.
+
+    Each coordinate is a chain of fused operations, and no quotient is waited for.
+    """
+
+    def plus(y: Vector, x: Vector) -> Vector:
+        return functools.reduce(lambda y, j: y + G[:, j] * x[j], range(len(G)), y)
+
+    return lambda x: plus(x, plus(x, x))
+
+
 def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     """x ↦ J⁻¹ x: by LAPACK, or, if `fast`, by a product with the inverse, found by elimination written out.
 
@@ -270,12 +190,20 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     if not fast:
         factor = jax.scipy.linalg.lu_factor(J)
         return lambda x: jax.scipy.linalg.lu_solve(factor, x)
+    return partial(jnp.matmul, _inverse_matrix(J))
+
+
+@seldom
+def _inverse_if(case: Array, otherwise: Array, G: Array) -> Array:
+    return jnp.where(case, _inverse_matrix(jnp.eye(len(G)) - G), otherwise)
+
+
+def _inverse_matrix(J: Float[Array, "n n"]) -> Float[Array, "n n"]:
     n = J.shape[0]
     if n == 3:
         u, v, w = J
         columns = [cross(v, w), cross(w, u), cross(u, v)]
-        a = jnp.stack(columns, axis=1) * (1.0 / (u @ columns[0]))
-        return lambda x: a @ x
+        return jnp.stack(columns, axis=1) * (1.0 / (u @ columns[0]))
     one = np.eye(n, dtype=bool)
     a = J
     for k in range(n):
@@ -284,15 +212,15 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
         column = a[:, k]
         rest = jnp.where(one[k], -column[:, None] * pivot, a - column[:, None] * row)
         a = jnp.where(one[k][:, None], jnp.where(one[k], pivot, row), rest)
-    return lambda x: a @ x
+    return a
 
 
-def _otherwise(f: Callable, x0: Vector, s: _State, tol: float, fallbacks: bool, squares: Squares) -> _State:
+def _otherwise(f: Callable, x0: Vector, s: State, tol: float, fallbacks: bool, squares: Squares) -> State:
     """What is done where the iteration has failed: homotopy, then the least bad that is left."""
     failed = ~s.done
     if fallbacks:
         far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, failed)
-        s = _select(s.done, s._replace(last=None, known=None), far)._replace(last=s.last, known=s.known)
+        s = select(s.done, s._replace(last=None, known=None), far)._replace(last=s.last, known=s.known)
     return _least_bad(lambda x: f(x, jnp.ones(())), x0, s, failed if s.known is not None else ~s.done, squares)
 
 
@@ -302,7 +230,7 @@ def _homotopy(
     iterations: Array,
     tol: float,
     active: Array,
-) -> _State:
+) -> State:
     """Follow the curve f(x, λ) = 0 from (x₀, 0) to λ = 1 by its arc length, so that it may turn back on the way.
 
     From y = (x, λ) a step goes along the tangent t to y + ℓt, and Newton's method back onto the curve in the plane
@@ -336,13 +264,13 @@ def _homotopy(
         def correction(y: Vector) -> tuple[Vector, None]:
             return -bordered(y, row, jnp.append(curve(y), row @ (y - guess))), None
 
-        trial = _iterate(correction, _fresh(guess, s.iterations), jnp.where(last, tol, 1e-6), 10, active)
+        trial = iterate(correction, fresh(guess, s.iterations), jnp.where(last, tol, 1e-6), 10, active)
         away = trial.x - guess
         ok = trial.done & (away @ away <= (straight * length) ** 2) & (last | (trial.x[n] < 1.0))
         kept = trial._replace(x=jnp.where(ok, trial.x, s.x), done=ok & last)
         return kept, jnp.where(ok, t, state[1]), jnp.where(ok, 2.0 * length, 0.5 * length), trials + 1
 
-    start = _fresh(jnp.append(x0, 0.0), iterations)
+    start = fresh(jnp.append(x0, 0.0), iterations)
     s, *_ = jax.lax.while_loop(going, body, (start, along, jnp.ones(()), jnp.zeros((), int)))
     return s._replace(x=s.x[:n])
 
@@ -350,10 +278,10 @@ def _homotopy(
 def _least_bad(
     f: Callable[[Vector], tuple[Vector, PyTree]],
     x0: Vector,
-    s: _State,
+    s: State,
     active: Array,
     squares: Squares,
-) -> _State:
+) -> State:
     """What an unsolved step is left with: its last x, or one explicit step, whichever solves f = 0 better.
 
     An iteration that has lost its way may be anywhere, and the action of a huge σ costs the Casimirs their digits.
@@ -363,14 +291,14 @@ def _least_bad(
         s, _ = state
         explicit = x0 - f(x0)[0]
         (last, known), (other, instead) = f(s.x), f(explicit)
-        last2, explicit2 = _largest(squares(last)), _largest(squares(other))
+        last2, explicit2 = largest(squares(last)), largest(squares(other))
         keep = s.done | (last2 <= explicit2)
         x = jnp.where(keep, s.x, explicit)
         rest2 = jnp.where(keep, last2, explicit2)
-        bad = s._replace(size2=_largest(squares(x)), step2=rest2, before2=jnp.zeros(()))
-        s = _select(s.done, s, bad)._replace(x=x)
+        bad = s._replace(size2=largest(squares(x)), step2=rest2, before2=jnp.zeros(()))
+        s = select(s.done, s, bad)._replace(x=x)
         if s.known is not None:
-            s = s._replace(last=jnp.zeros_like(x), known=_select(keep, known, instead))
+            s = s._replace(last=jnp.zeros_like(x), known=select(keep, known, instead))
         return s, jnp.zeros((), bool)
 
     return jax.lax.while_loop(lambda state: state[1], body, (s, active))[0]

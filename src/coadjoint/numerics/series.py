@@ -1,6 +1,6 @@
 """The series of rotations: Stumpff functions, Bernoulli numbers, the arc tangent; safe at zero with all derivatives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache, partial
 from math import factorial
@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .branches import likely
+from .branches import likely, seldom
+
+_SMALL = Fraction(1, 16)  # of |σ|²: up to it shorter polynomials do
 
 # B_k/k!: the coefficients of dexpinv.
 BERNOULLI = (1.0, -1 / 2, 1 / 12, 0.0, -1 / 720, 0.0, 1 / 30240, 0.0, -1 / 1209600, 0.0, 1 / 47900160)
@@ -43,7 +45,13 @@ def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
     Reference: Stumpff, Himmelsmechanik I (1959), chapter V.
     """
     near = likely(x < 2.0)
-    return jnp.where(near, _near(k, jnp.where(near, x, 0.0)), _far(k, jnp.where(near, 2.0, x)))
+    return _distant(k)(~near, _near(k, jnp.where(near, x, 0.0)), x)
+
+
+@cache
+def _distant(k: int) -> Callable[[Array, Array, Array], Array]:
+    """c_k(x) for x ≥ 2, else what is given."""
+    return seldom(lambda case, otherwise, x: jnp.where(case, _far(k, jnp.where(case, x, 2.0)), otherwise))
 
 
 def stumpffs(x: Float[Array, ""]) -> Float[Array, "4"]:
@@ -51,14 +59,29 @@ def stumpffs(x: Float[Array, ""]) -> Float[Array, "4"]:
 
     2c₁′ = c₃ − c₂ = (c₀ − c₁)/x and 2c₂′ = 2c₄ − c₃ = (c₁ − 2c₂)/x: for large x the first forms cancel.
     """
+    small = _of_two(zip(_economized(3, 4, _SMALL), _economized(4, 4, _SMALL), strict=True), x)
+    return _not_small(~(x < float(_SMALL)), small, x)
+
+
+@seldom
+def _not_small(case: Array, otherwise: Array, x: Array) -> Array:
     near = likely(x < 2.0)
-    y = jnp.where(near, x, 0.0)
-    high = _polynomial([np.array(pair) for pair in zip(_economized(3, 7), (*_economized(4, 6), 0.0), strict=True)], y)
-    z = jnp.where(near, 2.0, x)
+    medium = _of_two(zip(_economized(3, 7), (*_economized(4, 6), 0.0), strict=True), jnp.where(near, x, 0.0))
+    return jnp.where(case, _not_near(~near, medium, x), otherwise)
+
+
+@seldom
+def _not_near(case: Array, otherwise: Array, x: Array) -> Array:
+    z = jnp.where(case, x, 2.0)
     c0, c1, c2 = (_far(k, z) for k in range(3))
-    far = jnp.stack([c1, c2, (c0 - c1) / z, (c1 - 2.0 * c2) / z])
-    low = np.array([1.0, 0.5]) - y * high
-    return jnp.where(near, jnp.stack([low[0], low[1], high[0] - low[1], 2.0 * high[1] - high[0]]), far)
+    return jnp.where(case, jnp.stack([c1, c2, (c0 - c1) / z, (c1 - 2.0 * c2) / z]), otherwise)
+
+
+def _of_two(coefficients: Iterable[tuple[float, float]], x: Array) -> Array:
+    """c₁, c₂, 2c₁′, 2c₂′ from the polynomials of c₃ and c₄."""
+    c3, c4 = _polynomial([np.array(pair) for pair in coefficients], x)
+    c1, c2 = 1.0 - x * c3, 0.5 - x * c4
+    return jnp.stack([c1, c2, c3 - c2, 2.0 * c4 - c3])
 
 
 def _near(k: int, x: Array) -> Array:
@@ -69,14 +92,14 @@ def _near(k: int, x: Array) -> Array:
 
 
 @cache
-def _economized(k: int, degree: int, end: int = 2) -> tuple[float, ...]:
-    """The polynomial that is c_k on [0, 2] to 7e-17 of it (k = 3: degree 7, k ≥ 4: 6), by powers.
+def _economized(k: int, degree: int, end: int | Fraction = 2) -> tuple[float, ...]:
+    """The polynomial that is c_k on [0, 2] to 7e-17 of it (k = 3: degree 7, k ≥ 4: 6), by powers; or on [0, end].
 
-    Of the series in t = x/2 the highest power is again and again replaced by a multiple of Chebyshev's polynomial on
+    Of the series in t = x/end the highest power is again and again replaced by a multiple of Chebyshev's polynomial on
     [0, 1] (Lanczos).
     """
     chebyshev = [[1], [-1, 2]]
-    c = [Fraction((-end) ** j, factorial(2 * j + k)) for j in range(16)]
+    c = [Fraction(-end) ** j / factorial(2 * j + k) for j in range(16)]
     while len(chebyshev) < len(c):
         shifted = [-2 * a + 4 * b for a, b in zip([*chebyshev[-1], 0], [0, *chebyshev[-1]], strict=True)]
         chebyshev.append([a - b for a, b in zip(shifted, [*chebyshev[-2], 0, 0], strict=True)])

@@ -5,6 +5,7 @@ logarithms, are JAX's own, one at a time.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -134,11 +135,23 @@ def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: S
         return _WHOLE[name] if known[1] is not None and np.all(np.asarray(known[1]) > 0) else None
     if name == "sign" and kinds == {"i"}:
         return np.sign
+    if name == "integer_pow" and kinds == {"f"}:
+        return partial(_power, params["y"])
     if name in _FLOAT:
         return _FLOAT[name] if kinds <= set("fb") else None
     if name in _BITS:
         return _BITS[name] if kinds <= set("iub") else None
     return _REAL.get(name)
+
+
+def _power(n: int, x: Any) -> Any:
+    """xⁿ by repeated squaring, as it is elsewhere."""
+    out = None
+    for k in range(abs(n).bit_length()):
+        x = x * x if k else x
+        out = out if not abs(n) >> k & 1 else x if out is None else out * x
+    one = np.ones_like(x)
+    return one if out is None else one / out if n < 0 else out
 
 
 def _complex(a: Any, b: Any) -> Any:

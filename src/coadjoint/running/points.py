@@ -35,7 +35,7 @@ class Totals(NamedTuple):
         return Totals(
             self.iterations + info.iterations,
             jnp.maximum(self.most_iterations, info.iterations),
-            jnp.maximum(self.residual, info.residual),
+            info.worst(self.residual),
             self.unsolved + failed,
             jnp.where(failed & (self.first_unsolved < 0), n, self.first_unsolved),
             self.substeps + info.substeps,

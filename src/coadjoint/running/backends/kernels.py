@@ -1,5 +1,6 @@
 """Kernels: the step of a plan as native code for some target, and what it reads."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ...drivers import Increment
+from ...integrators.base import Integrator
 from ...integrators.implicit import from_near
 from ...native.lanes import NativeLoop, free, native_loop, pattern
 from ...native.loop import Target
@@ -115,21 +117,24 @@ def _make(
     numbers, rest = eqx.partition(plan.system, eqx.is_array)
     leaves, treedef = jax.tree.flatten(numbers)
     own = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, m in zip(leaves, by_member, strict=True) if m]
-    fast = from_near(plan.integrator.fast())
+    fast = plan.integrator.fast()
 
-    def step(shared: list, own: list, point: Point, n: Array, dS: Increment) -> tuple[Point, Record, Array]:
+    def step(
+        method: Integrator, shared: list, own: list, point: Point, n: Array, dS: Increment
+    ) -> tuple[Point, Record, Array]:
         *shared, t0, dt = shared
         given, mine = iter(shared), iter(own)
         numbers = jax.tree.unflatten(treedef, [next(mine if m else given) for m in by_member])
-        new, valid = try_step(eqx.combine(numbers, rest), fast, t0, dt, n, dS, point)
+        new, valid = try_step(eqx.combine(numbers, rest), method, t0, dt, n, dS, point)
         return new, record(plan.integrator, None, new), valid
 
     scalar = free(0.0)
     point, draw = plan.point, None
     if drawn:
         own, draw = [*own, jax.ShapeDtypeStruct((), np.int64)], drawing(plan.first_window)
+    steps = partial(step, from_near(fast)), partial(step, fast) if thorough else None
     native = native_loop(
-        step, [*patterns, scalar, scalar], own, point, plan.increment, target, OPERATIONS, thorough, draw
+        steps[0], [*patterns, scalar, scalar], own, point, plan.increment, target, OPERATIONS, steps[1], draw
     )
     words = jax.tree.leaves(point)
     layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)

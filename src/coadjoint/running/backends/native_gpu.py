@@ -146,10 +146,9 @@ class GpuStepper:
         leaves = [np.asarray(x) for x in jax.tree.leaves(points)]
         alike = all(x.strides[0] == 0 for x in leaves)  # what is the same for all members is sent once
         state = np.concatenate([as_words(x[: 1 if alike else count]).T for x in leaves])
-        slots = program.slots(tile), program.kernel.native.loop.saved, count
-        self.n, self.state = self._put((np.full(count, n), np.ascontiguousarray(state)))
-        self.state = jnp.broadcast_to(self.state, (len(state), count)) if alike else self.state
-        self.slots = jnp.zeros(slots, jnp.int64, device=device)
+        rooms = (count,), (len(state), count), (program.slots(tile), program.kernel.native.loop.saved, count)
+        begin = _programs.get(("begin", rooms), lambda: jax.jit(partial(_begun, rooms)))
+        self.n, self.state, self.slots = begin(*self._put((np.asarray(n), np.ascontiguousarray(state))))
         own = [as_words(np.asarray(x)[:count]).T for x in self.held.own(program.kernel)]
         self.own = self._put(np.ascontiguousarray(np.concatenate(own)) if own else np.zeros(1))
         self._use(program.kernel)
@@ -287,6 +286,11 @@ def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[
 def _one_time(slots: Array, k: Array, words: int) -> Array:
     """The first words of slot k."""
     return jax.lax.dynamic_index_in_dim(slots, k, keepdims=False)[:words]
+
+
+def _begun(rooms: tuple, n: Array, state: Array) -> tuple[Array, Array, Array]:
+    """The numbers of steps, the words of members (of one, if they are alike), and room for what is saved."""
+    return jnp.broadcast_to(n, rooms[0]), jnp.broadcast_to(state, rooms[1]), jnp.zeros(rooms[2], jnp.int64)
 
 
 class DeviceReduction:

@@ -74,6 +74,6 @@ def fit_params(old: PyTree, new: PyTree) -> PyTree:
                 f"{name} is of type {b.dtype}, but the system was made with {a.dtype}: "
                 "give System(..., params=...) numbers of the kind that is meant, such as 1.0 in place of 1."
             )
-        return jnp.asarray(b, a.dtype)
+        return jnp.asarray(b if isinstance(b, jax.Array) else b.astype(a.dtype), a.dtype)  # NumPy compiles nothing
 
     return jax.tree_util.tree_map_with_path(fit, old, new)

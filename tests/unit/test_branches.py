@@ -9,6 +9,7 @@ from natively import called, made
 import coadjoint as cj
 from coadjoint.native import cpu
 from coadjoint.numerics.branches import guessed, likely, seldom
+from coadjoint.numerics.rough import roughly
 from coadjoint.numerics.series import stumpff
 
 
@@ -73,3 +74,34 @@ def test_what_is_seldom_wanted_of_many_is_done_for_all():
     x = np.random.default_rng(0).uniform(0.0, 2.0, (8, 12))
     fn = lambda x: jax.vmap(seldom_halved)(x.reshape(4, 3)).ravel()
     np.testing.assert_array_equal(called(made(fn, x), x)[0], jax.vmap(fn)(x))
+
+
+def rough(x):
+    """A product and a sum in single precision, a function of our own in double precision."""
+    return roughly(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x)
+
+
+@pytest.mark.parametrize("width", [1, 8])
+def test_what_needs_few_digits_is_computed_in_single_precision(width):
+    x = np.random.default_rng(0).standard_normal((64, 3))
+    a, b = np.float32(x[:, :2]).T
+    sine = called(made(lambda x: jnp.sin(x[2]), x), x)[0].ravel()
+    expected = np.float32(np.float64(a) * np.float64(b) + np.float64(np.float32(sine)))
+    np.testing.assert_array_equal(called(made(rough, x, width=width), x)[0].ravel(), np.float64(expected))
+    np.testing.assert_array_equal(jax.vmap(rough)(x), jax.vmap(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x))
+
+
+def test_loops_are_none_of_what_is_computed_in_single_precision():
+    halve = lambda x: jax.lax.while_loop(lambda y: y > 1.0, lambda y: y / 3.0, x[0])
+    x = np.random.default_rng(0).uniform(1.0, 9.0, (8, 1))
+    np.testing.assert_array_equal(*(called(made(f, x), x)[0] for f in (halve, lambda x: roughly(halve)(x))))
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e60])
+def test_units_beyond_single_precision(unit):
+    """Where it is out of range, steps are solved from elsewhere: a run is the same in other units."""
+    body = lambda unit: cj.System(cj.SO3(), lambda m, u: 0.5 * m @ (m / (u * jnp.array([1.0, 2.0, 3.0]))), params=unit)
+    run = lambda unit: cj.solve(body(unit), unit * np.array([1.0, -0.5, 0.3]), t1=2.0, dt=0.02)
+    found, plain = run(unit), run(1.0)
+    assert found.stats.backend == "native" and found.stats.unsolved == 0
+    np.testing.assert_allclose(found.mu / unit, plain.mu, rtol=0, atol=1e-14)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from algebras import ALGEBRAS
 
+import coadjoint as cj
 from coadjoint.algebras.casimirs import cap, cure
 
 EPS = np.finfo(float).eps
@@ -101,3 +102,12 @@ def test_degenerate_states_are_left_in_peace(name):
     moved, plain, *_ = steps(name, rng.standard_normal(mu.shape), mu, mu)
     assert np.all(np.isfinite(moved))
     assert np.all(np.linalg.norm(moved - plain, axis=1) <= 1.5 * ULPS * np.linalg.norm(plain, axis=1))
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_low_order_words_are_kept_for_the_energy_alone(noisy):
+    """With noise there is no energy to keep: a run remembers the Casimirs, and these stay as they are."""
+    system, mu0 = cj.models.heavy_top(alpha=(0.1, 0.2, 0.3) if noisy else None)
+    assert len(jax.tree.leaves(cj.TMK().init(system, jnp.asarray(mu0)).anchor)) == (1 if noisy else 2)
+    sol = cj.solve(system, mu0, t1=1000.0, dt=0.01, key=0 if noisy else None, save_every=1000)
+    assert sol.casimir_errors().max() < 2e-15

@@ -74,9 +74,9 @@ def run(system, start, backend="native", **options):
     return cj.solve(system, start, **given | options)
 
 
-def agree(system, start, **options):
+def agree(system, start, atol=4e-15, **options):
     native, by_xla = run(system, start, **options), run(system, start, "xla", **options)
-    np.testing.assert_allclose(native.mu, by_xla.mu, rtol=0, atol=4e-15)
+    np.testing.assert_allclose(native.mu, by_xla.mu, rtol=0, atol=atol)
     return native, by_xla
 
 
@@ -177,7 +177,7 @@ def test_steps_too_large_for_the_fast_code(sweeps, monkeypatch):
     )
     system, start = a_bath()
     hot = system.with_params(system.params | {"temperature": 3000.0})
-    agree(hot, start)
+    agree(hot, start, atol=1e-14)  # turns of several radians: of twelve paths the worst has 4.3e-15
     assert asked == [False, True]
 
 

@@ -188,6 +188,10 @@ class LieAlgebra(eqx.Module):
         """
         return self.casimirs(mu) if knows_all_casimirs(self) else jnp.zeros(self.dim)
 
+    def lean(self, anchor: PyTree) -> PyTree:
+        """What `transport` needs of an anchor with noise, when there is no energy to be kept beside the Casimirs."""
+        return anchor
+
     def transport(self, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
         """The action flow(σ, μ) without round-off drift: the new state and the new anchor.
 

@@ -168,6 +168,10 @@ class Product(LieAlgebra):
         """What each factor remembers."""
         return tuple(self._each(lambda f, m: f.anchor(m), mu))
 
+    def lean(self, anchor: PyTree) -> PyTree:
+        """What each factor needs of that with noise."""
+        return tuple(kind.lean(own) for kind, own in zip(self.kinds, anchor, strict=True))
+
     def transport(self, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
         """Each factor in its own way."""
         return self._transport(lambda f, *args: f.transport(*args), anchor, sigma, mu)

@@ -6,13 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..numerics import doubledouble as dd
 from ..numerics.series import arctan, stumpffs
 from ..numerics.vectors import cross, plus_cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra
 from .casimirs import cap
-from .so3 import SO3, Vec3, align, orthogonal, reciprocal, rescaling, rotation
+from .so3 import SO3, Vec3, added, align, orthogonal, reciprocal, rescaling, rotation
 
 Vec6 = Float[Array, "6"]
 
@@ -117,27 +116,32 @@ class SE3(LieAlgebra):
         """(π₀·γ₀, |γ₀|²), and the low-order words of μ."""
         return self.casimirs(mu), jnp.zeros_like(mu)
 
+    def lean(self, anchor: tuple) -> tuple:
+        """Without the low-order words."""
+        return anchor[0], None
+
     def transport(self, sigma: Vec6, mu: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
         """Act, and make good what μ was wrong by: rescale γ to |γ₀|, put π on its plane, π += γ (C₁ − π·γ)/|γ|².
 
-        What adding to μ rounds off is kept for the next step: without noise the energy then does not drift either.
+        What adding to μ rounds off is kept for the next step: without noise the energy then does not drift either, and
+        with noise it is not kept (`lean`).
         """
         return self.settle(sigma, mu, _turn(sigma, mu), anchor)
 
     def settle(self, sigma: Vec6, mu: Vec6, change: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
         """`transport` by a known change."""
         values, low = anchor
-        (pi, gamma), (pi_low, gamma_low) = _halves(jax.lax.stop_gradient(mu)), _halves(low)
+        pi, gamma = _halves(jax.lax.stop_gradient(mu))
         along = pi @ gamma
-        stretch = rescaling(gamma, gamma_low, values[1])
-        error = values[0] - along - (pi_low @ gamma + pi @ gamma_low + stretch * along)
+        stretch = rescaling(gamma, None if low is None else low[3:], values[1])
+        lacking = 0.0 if low is None else low[:3] @ gamma + pi @ low[3:]
+        error = values[0] - along - (lacking + stretch * along)
         multiples = jnp.stack([error * reciprocal(values[1]), stretch])  # of γ, to be added to π and to γ
         size2 = (multiples @ multiples) * values[1]
         multiples = cap(multiples, size2, pi @ pi + values[1])
         moved = gamma + jax.lax.stop_gradient(change)[3:]
-        low = low + jnp.concatenate([multiples[0] * moved, multiples[1] * moved])  # what is added is round-off
-        high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low))  # exact, or to the change's last digit
-        return high, (values, jax.lax.stop_gradient(low))
+        high, low = added(mu, change, jnp.concatenate([multiples[0] * moved, multiples[1] * moved]), low)
+        return high, (values, low)
 
     # The group SE(3), as 4×4 matrices ((R, p), (0, 1)).
 

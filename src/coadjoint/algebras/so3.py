@@ -103,6 +103,10 @@ class SO3(LieAlgebra):
         """|μ₀|², and the low-order words of μ."""
         return self.casimirs(mu), jnp.zeros_like(mu)
 
+    def lean(self, anchor: tuple) -> tuple:
+        """Without the low-order words."""
+        return anchor[0], None
+
     def transport(self, sigma: Vec3, mu: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
         """Rotate, and rescale to |μ₀| by what μ was wrong; what adding to μ rounds off is kept for the next step."""
         return self.settle(sigma, mu, turn(sigma, mu), anchor)
@@ -112,9 +116,8 @@ class SO3(LieAlgebra):
         values, low = anchor
         stretch = rescaling(jax.lax.stop_gradient(mu), low, values[0])
         stretch = cap(stretch, stretch * stretch, jnp.ones(()))  # in units of μ
-        low = low + stretch * jax.lax.stop_gradient(mu + change)  # what is added is round-off
-        high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low))  # exact, or to the change's last digit
-        return high, (values, jax.lax.stop_gradient(low))
+        high, low = added(mu, change, stretch * jax.lax.stop_gradient(mu + change), low)
+        return high, (values, low)
 
     # The group SO(3), as rotation matrices.
 
@@ -164,9 +167,18 @@ def orthogonal(g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return g + jax.lax.stop_gradient(0.5 * (g - g @ (g.T @ g)))
 
 
-def rescaling(v: Vec3, low: Vec3, squared_length: Float[Array, ""]) -> Float[Array, ""]:
+def added(mu: Array, change: Array, cure: Array, low: Array | None) -> tuple[Array, Array | None]:
+    """μ + change and what cures μ, which is round-off; and what adding rounds off, if that is kept in `low`."""
+    if low is None:
+        return mu + (change + jax.lax.stop_gradient(cure)), None
+    high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low + cure))  # exact, or to the change's last digit
+    return high, jax.lax.stop_gradient(low)
+
+
+def rescaling(v: Vec3, low: Vec3 | None, squared_length: Float[Array, ""]) -> Float[Array, ""]:
     """The multiple of v to be added, so that v + low has the wanted length (it is wrong by round-off only)."""
-    error = squared_length - v @ v - 2.0 * (v @ low)
+    error = squared_length - v @ v
+    error = error if low is None else error - 2.0 * (v @ low)
     return error * (0.5 * reciprocal(squared_length))
 
 

@@ -123,7 +123,8 @@ class GroupMethod(Integrator):
 
     def init(self, system: System, mu: State) -> OrbitCarry:
         """What the algebra remembers of the starting orbit."""
-        return OrbitCarry(self._tau.anchor(system.algebra, mu) if self.drift_free else None, None, None)
+        anchor = self._tau.anchor(system.algebra, mu) if self.drift_free else None
+        return OrbitCarry(system.algebra.lean(anchor) if anchor is not None and system.n_noise else anchor, None, None)
 
     def init_group(self, system: System, mu: State, carry: OrbitCarry, g0: PyTree = None) -> OrbitCarry:
         """With g₀, and the state ν that it takes to μ₀: Ad*_{g₀} ν = μ₀ (left), Ad*_{g₀⁻¹} ν = μ₀ (right)."""

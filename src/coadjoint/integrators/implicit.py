@@ -145,7 +145,7 @@ class ImplicitSolve(eqx.Module):
         zero, given = jnp.zeros(size), jnp.zeros(size)
         if not unknowns.all:
             begun = start()
-            start, given = lambda: begun, begun.x
+            start, given = lambda: begun, begun.x if begun.explicit is None else begun.explicit
         if unknowns.count == 0:
             return element(given), explicit_info(given)
         auto = "chord" if algebra.dim <= CHORD and unknowns.count <= DENSE else "fixed_point"

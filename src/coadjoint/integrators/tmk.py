@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..numerics.rootfind import Info, Start
+from ..numerics.rough import roughly
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, Reached, explicit_coordinates, truncated
@@ -146,22 +147,26 @@ def near_root(
 
         Gx = Dζ(μ + ½a′μ) (½a_x + c (a_x a′ + a′ a_x)) μ,   a_x = s ad*_x.
 
-    In a larger algebra as in `at_zero`.
+    These need few digits, for two corrections follow; σ₀ has all of them. In a larger algebra as in `at_zero`.
     """  # fmt: skip
     algebra, s = system.algebra, system.sign
     if algebra.dim > _NEAR:
         return at_zero(system, mu, dt, S, extra)
     ad = lambda x, m: s * algebra.ad_star(x, m)
-    zeta = lambda m: _zeta(system, m, dt, S, extra)
-    first = zeta(mu)
-    change = ad(first, mu)
-    near = zeta(mu + 0.5 * change)
-    once = ad(near, mu)
-    sigma = zeta(mu + 0.5 * once + second * ad(first, change))
-    scaled, ahead = 2.0 * second * near, mu + 2.0 * second * once
-    along = lambda x: ad(x, ahead) + ad(scaled, ad(x, mu))
-    x, explicit = algebra.coordinates(sigma), algebra.coordinates(first)
-    return Start(x, _slope(system, mu + 0.5 * once, dt, S, along), explicit=explicit)
+
+    @roughly
+    def start(mu: State, dt: Array, S: Array, extra: Element | None) -> tuple[Array, Array]:
+        zeta = lambda m: _zeta(system, m, dt, S, extra)
+        first = zeta(mu)
+        change = ad(first, mu)
+        near = zeta(mu + 0.5 * change)
+        once = ad(near, mu)
+        sigma = zeta(mu + 0.5 * once + second * ad(first, change))
+        scaled, ahead = 2.0 * second * near, mu + 2.0 * second * once
+        along = lambda x: ad(x, ahead) + ad(scaled, ad(x, mu))
+        return algebra.coordinates(sigma), _slope(system, mu + 0.5 * once, dt, S, along)
+
+    return Start(*start(mu, dt, S, extra), explicit=algebra.coordinates(_zeta(system, mu, dt, S, extra)))
 
 
 def _zeta(system: System, m: State, dt: Float[Array, ""], S: Float[Array, " M"], extra: Element | None) -> Element:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..numerics.jaxprs import CALLS, called, closed, scan_of
 from ..numerics.moves import objects, row
+from . import precision
 from .code import Value
 from .kinds import LaneArray, known, number, split
 
@@ -21,6 +22,8 @@ def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
         return [split(np.ones(xs[0].shape, bool))]
     if eqn.params.get("name") == "rounded":
         return [_rounded(evaluator, xs[0])]
+    if eqn.params.get("name") == "roughly" and precision.suits(called(eqn)):
+        return _roughly(evaluator, eqn, *xs)
     if eqn.params.get("name") == "seldom":
         conditions = xs[-1].ravel()
         if all(known(c) and not c for c in conditions):
@@ -36,6 +39,14 @@ def _rounded(evaluator: Any, x: LaneArray) -> LaneArray:
         if not known(e):
             evaluator.code.alone(e)
     return x
+
+
+def _roughly(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """In single precision, and back."""
+    outside, evaluator.rough = evaluator.rough, True
+    out = evaluator.evaluate(called(eqn), list(xs))
+    evaluator.rough = outside
+    return [objects([precision.whole(evaluator.code, e) for e in x.ravel()], x.shape) for x in out]
 
 
 def _seldom(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:

@@ -26,7 +26,7 @@ from ..numerics.functions import eval_equation
 from ..numerics.jaxprs import wanted
 from ..numerics.moves import MOVES, objects
 from ..numerics.straight import by_numpy
-from . import composed, control, indexing, operations, packing, rules
+from . import composed, control, indexing, operations, packing, precision, rules
 from .code import Code, Value
 from .kinds import LaneArray, all_known, any_varies, known, number, split, varies
 from .refused import Refused
@@ -61,6 +61,7 @@ class Evaluator:
         self._grouped = False
         self.trusting = True  # what is likely is taken for true
         self.guards: list[Any] = []  # what was taken for true
+        self.rough = False  # what is written need have few digits
         self.factors: list[tuple] = []  # of what is the same everywhere: what must be in range (see `_in_range`)
         self.uniforms: list[tuple[Array, Value]] = []  # what the code reads of what is the same everywhere
         self._names: dict[int, Value] = {}
@@ -170,11 +171,14 @@ class Evaluator:
             return simple
         if not any(map(varies, xs)):
             return self.once((name, dtype, *params.items()), xs, lambda: bind(*xs))
-        if dtype == np.float64 and (collected := self._collected(name, xs)) is not None:
+        real = dtype == np.float64 or (self.rough and dtype == np.float32)
+        if real and (collected := self._collected(name, xs)) is not None:
             return collected
-        scaled = self._gathered(*xs) if name == "mul" and dtype == np.float64 else None
-        xs = scaled or xs
-        written = operations.write(self.code, name, params, dtype, [self.operand(v) for v in xs])
+        scaled = self._gathered(*xs) if name == "mul" and real else None
+        xs = [self.operand(v) for v in scaled or xs]
+        if self.rough:
+            dtype, xs = precision.chosen(self.code, name, dtype, xs)
+        written = operations.write(self.code, name, params, dtype, xs)
         if scaled:
             self._scaled[written.name] = scaled
         self.left -= operations.size(self.code, name)

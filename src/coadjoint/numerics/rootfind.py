@@ -12,16 +12,29 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .branches import seldom
-from .iteration import TINY, Info, Squares, State, Vector, dot, explicit_info, fresh, iterate, largest, select
+from .iteration import (
+    TINY,
+    Info,
+    Squared,
+    Squares,
+    State,
+    Vector,
+    dot,
+    explicit_info,
+    fresh,
+    iterate,
+    iterate_near,
+    largest,
+    select,
+)
+from .rough import roughly
 from .vectors import cross
 
 __all__ = ["ROOT", "Info", "Root", "Squares", "Start", "dot", "explicit_info", "implicit", "solve_root"]
 
 ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
 
-_SMALL = 1 / 32  # beside x: a first correction that shows that x was near the root, …
-_MODERATE = 0.5  # … and what may have been added to an explicit step to get there, if it is not so small
+_MODERATE = 0.5  # beside x: what may have been added to an explicit step, for the expansion to converge
 
 
 class Start(NamedTuple):
@@ -88,13 +101,13 @@ def solve_root(
         value, known = full(x)
         return inverse(-value), known if follows else None
 
-    first, near = fresh(x0, jnp.zeros((), int)), None
+    first, left = fresh(x0, jnp.zeros((), int)), None
     first = first._replace(last=x0, known=known) if follows else first
     rest: dict[str, Any] = {"active": jnp.ones((), bool), "fast": fast, "squares": squares, "others2": others2}
     if method == "chord":
         begun = _without_derivative(eqx.filter_closure_convert(start))()
         if begun.at_zero is None:
-            s, near = _from_near(by, begun, first, tol, max_steps, rest)
+            s, left = _from_near(by, begun, first, tol, max_steps, rest)
         else:
             inverse = _inverse(jnp.eye(len(begun.G)) - begun.G, fast)
             s = iterate(partial(by, inverse), first.moved(inverse(-begun.at_zero), squares), tol, max_steps - 1, **rest)
@@ -107,33 +120,29 @@ def solve_root(
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
-    return Root(implicit(f, x, dense, fast), s.info(), last, known, None if near is None else s.curved(tol))
+    return Root(implicit(f, x, dense, fast), s.info(left), last, known, None if left is None else s.curved(tol))
 
 
 def _from_near(
     by: Callable, begun: Start, first: State, tol: float, max_steps: int, rest: dict[str, Any]
-) -> tuple[State, Bool[Array, ""]]:
-    """The chord method from near the root, and whether it was near: by a series twice, and after that by an inverse."""
+) -> tuple[State, Squared]:
+    """The chord method from near the root: by a series twice, and after that by an inverse.
+
+    The expansion that has led from an explicit step to x converges to the root that continues from x = 0 if the first
+    correction is small, or what was added to the explicit step is not large, both beside x.
+    """
     x, G, _, explicit = begun
     assert explicit is not None
+    squares, others2 = rest["squares"], rest["others2"]
     series = _series(G)
-    moved = first._replace(x=x).moved(by(series, x)[0], rest["squares"])
-    near = _near(moved.step2, rest["squares"], x, explicit, rest["others2"])
-    later = lambda s: partial(by, partial(jnp.matmul, _inverse_if(~s.done, jnp.zeros_like(G), G)))
-    return iterate(partial(by, series), moved, tol, max_steps - 1, near=near, later=later, **rest), near
+    moved = first._replace(x=x).moved(by(series, x)[0], squares)
+    moderate = lambda: largest(squares(x - explicit)) <= _MODERATE**2 * largest(squares(x) + others2)
 
+    def later() -> Callable[[Vector], tuple[Vector, PyTree]]:
+        inverse = roughly(lambda G: _inverse_matrix(jnp.eye(len(G)) - G))(G)
+        return partial(by, roughly(lambda x: inverse @ x))
 
-def _near(
-    step2: Float[Array, ""], squares: Squares, x: Vector, explicit: Vector, others2: Float[Array, "..."] | float
-) -> Bool[Array, ""]:
-    """Whether the expansion that has led from an explicit step to x converges to the root that continues from x = 0.
-
-    It does if the first correction is small, or what was added to the explicit step is not large, both beside x.
-    """
-    size2 = largest(squares(x) + others2)
-    small = step2 <= _SMALL**2 * size2
-    moderate = lambda case, small, x, y, size2: small | (largest(squares(x - y)) <= _MODERATE**2 * size2)
-    return seldom(moderate)(~small, small, x, explicit, size2)
+    return iterate_near(partial(by, series), later, moved, tol, max_steps - 1, moderate, squares, others2)
 
 
 def _without_derivative(f: Callable) -> Callable:
@@ -178,7 +187,7 @@ def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:
     def plus(y: Vector, x: Vector) -> Vector:
         return functools.reduce(lambda y, j: y + G[:, j] * x[j], range(len(G)), y)
 
-    return lambda x: plus(x, plus(x, x))
+    return roughly(lambda x: plus(x, plus(x, x)))
 
 
 def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
@@ -191,11 +200,6 @@ def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
         factor = jax.scipy.linalg.lu_factor(J)
         return lambda x: jax.scipy.linalg.lu_solve(factor, x)
     return partial(jnp.matmul, _inverse_matrix(J))
-
-
-@seldom
-def _inverse_if(case: Array, otherwise: Array, G: Array) -> Array:
-    return jnp.where(case, _inverse_matrix(jnp.eye(len(G)) - G), otherwise)
 
 
 def _inverse_matrix(J: Float[Array, "n n"]) -> Float[Array, "n n"]:

@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from itertools import groupby
@@ -130,17 +130,17 @@ def run_tiles(
         done, points = sinks[0].begin(points)
         return run_tile(plan, program, tile, sinks, points, first, done, bar, run)
     fresh = jax.tree.map(np.asarray, points)
-    begun = [sink.begin(_at(fresh, tile.members(i))) for i, sink in enumerate(sinks)]
+    begun = [sink.begin(own) for sink, own in zip(sinks, _at(fresh, map(tile.members, range(len(sinks)))), strict=True)]
     out: list[tuple[Totals, PyTree]] = []
     for done, group in groupby(range(len(numbers)), lambda i: begun[i][0]):
         some = list(group)
         cut, members = slice(some[0], some[-1] + 1), slice(tile.members(some[0]).start, tile.members(some[-1]).stop)
-        points = _at(fresh, members)
+        points = next(_at(fresh, [members]))
         if done:
             points = jax.tree.map(lambda *x: np.concatenate(x), *(begun[i][1] for i in some))
         rows = members if plan.reduce is None else cut
         own = plan.open_tile(numbers[cut])
-        out += run_tile(plan, program, own, sinks[cut], points, _at(first, rows), done, bar, run)
+        out += run_tile(plan, program, own, sinks[cut], points, next(_at(first, [rows])), done, bar, run)
     return out
 
 
@@ -158,14 +158,15 @@ def run_tile(
     """Run a tile, or several as one, from step `done` to the end."""
 
     def keep(at: int, rows: PyTree) -> None:
-        for i, sink in enumerate(sinks):
-            sink.add(at, _at(rows, tile.members(i) if plan.reduce is None else i))
+        places = (tile.members(i) if plan.reduce is None else i for i in range(len(sinks)))
+        for sink, own in zip(sinks, _at(rows, places), strict=True):
+            sink.add(at, own)
 
     def parts(points: Point) -> Iterator[Callable[[], Point]]:
         if len(sinks) == 1:
             return iter([lambda: points])
         here = cache(lambda: jax.tree.map(np.asarray, points))  # not before somebody asks
-        return (lambda i=i: _at(here(), tile.members(i)) for i in range(len(sinks)))
+        return (lambda i=i: next(_at(here(), [tile.members(i)])) for i in range(len(sinks)))
 
     if done == 0:
         keep(0, first)
@@ -187,14 +188,16 @@ def run_tile(
         for sink, point in zip(sinks, parts(points), strict=True):
             sink.mark(n1, point)
     totals = jax.tree.map(lambda x: np.asarray(x)[: tile.count], points.totals)
-    out = [(_at(totals, tile.members(i)), sink.close()) for i, sink in enumerate(sinks)]
+    each = _at(totals, map(tile.members, range(len(sinks))))
+    out = [(own, sink.close()) for own, sink in zip(each, sinks, strict=True)]
     run.leave(here)
     return out
 
 
-def _at(tree: PyTree, where: Any) -> PyTree:
-    """Some of the leading axis of all arrays."""
-    return jax.tree.map(lambda x: x[where], tree)
+def _at(tree: PyTree, places: Iterable[Any]) -> Iterator[PyTree]:
+    """For each of the places, that part of the leading axis of all arrays: there may be a thousand tiles."""
+    leaves, structure = jax.tree.flatten(tree)
+    return (structure.unflatten([x[at] for x in leaves]) for at in places)
 
 
 def first_chunk(shape: tuple[int, ...], devices: int = 1) -> int:

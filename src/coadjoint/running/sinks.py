@@ -181,6 +181,7 @@ class MemorySink:
 
     def __init__(self, arrays: PyTree, axis: int):
         self.arrays, self.axis, self.saved = arrays, axis, 0
+        self.leaves = jax.tree.leaves(arrays)
 
     def begin(self, points: Point) -> tuple[int, Point]:
         """At the beginning."""
@@ -188,23 +189,18 @@ class MemorySink:
 
     def add(self, at: int, rows: PyTree) -> None:
         """Put the rows where they belong."""
-
-        def put(a: np.ndarray, x: np.ndarray) -> None:
+        for a, x in zip(self.leaves, jax.tree.leaves(rows), strict=True):
             self.saved = at + x.shape[self.axis]
             a[(slice(None),) * self.axis + (slice(at, self.saved),)] = x
-
-        jax.tree.map(put, self.arrays, rows)
 
     def mark(self, n: int, points: Callable[[], Point]) -> None:
         """Memory needs no checkpoint."""
 
     def close(self) -> PyTree:
         """Accumulators; where the run was stopped early, what was not reached is marked as such."""
-
-        def fill(a: np.ndarray) -> None:
-            a[(slice(None),) * self.axis + (slice(self.saved, None),)] = np.nan if a.dtype.kind in "fc" else 0
-
-        jax.tree.map(fill, self.arrays)
+        for a in self.leaves:
+            if self.saved < a.shape[self.axis]:
+                a[(slice(None),) * self.axis + (slice(self.saved, None),)] = np.nan if a.dtype.kind in "fc" else 0
         return self.arrays if self.axis == 0 else None
 
 

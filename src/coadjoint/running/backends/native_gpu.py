@@ -72,7 +72,7 @@ class GpuProgram:
     def __init__(self, plan: Plan, kernel: Kernel, machine: Machine):
         self.plan, self.kernel, self.machine, self.core = plan, kernel, machine, Core.of(plan)
         self.together = max(1, TOGETHER // plan.tile)
-        self.workers: int | None = len(machine.devices)
+        self.workers: int | None = 2 * len(machine.devices)  # one puts away what it has while the other's kernel runs
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
         self.reduction = None

@@ -33,11 +33,11 @@ from .reducing import CpuReduction, Reduction, constants, reduction_for
 from .words import as_words, words_in
 from .xla import Core, start_tile
 
-TOGETHER = 2**19  # members that are stepped as one, at most
+TOGETHER = 2**18  # members that are stepped as one, at most; two such parts are under way, one stepped, one put away
 FEWEST = 2**12  # members from which on a GPU pays
 _START = 2.0  # seconds that kernels take to be made and loaded, …
 _STEP = 4e-8  # … and that a step takes on one core
-_SLOTS = 2**25  # words that are saved in a stretch of steps: 256 megabytes
+_SLOTS = 2**24  # words that are saved in a stretch of steps: 128 megabytes
 
 
 def prepare(plan: Plan) -> "GpuProgram | Refusal":
@@ -72,7 +72,7 @@ class GpuProgram:
     def __init__(self, plan: Plan, kernel: Kernel, machine: Machine):
         self.plan, self.kernel, self.machine, self.core = plan, kernel, machine, Core.of(plan)
         self.together = max(1, TOGETHER // plan.tile)
-        self.workers: int | None = 2 * len(machine.devices)  # one puts away what it has while the other's kernel runs
+        self.workers: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
         self.reduction = None

@@ -207,6 +207,8 @@ def serve(problem, n, method, steps):
     """Milliseconds of processor time a step, once for each line that comes in: what `Worker` runs."""
     import coadjoint as cj
 
+    if problem == "sphere" and not hasattr(cj.models, "euler_sphere"):
+        return print(json.dumps(None), flush=True)
     system, W, dt = PROBLEMS[problem](n)
     run = {"dt": dt, "key": 0 if system.n_noise else None, "integrator": methods()[method]}
 
@@ -221,6 +223,7 @@ def serve(problem, n, method, steps):
     print(json.dumps({"evaluations": stats.iterations, "residual": stats.residual}), flush=True)
     for _ in sys.stdin:
         print(json.dumps(1e3 * (took(steps)[0] - start) / (steps - 1)), flush=True)
+    return None
 
 
 class Worker:
@@ -263,6 +266,11 @@ def turns(name, source, problems, sizes, only, steps, count):
         for n in sizes:
             for method in only or ["isospectral"]:
                 old, new = (Worker(where, problem, n, method, steps) for where in (source, None))
+                if old.about is None:
+                    old.close()
+                    new.close()
+                    print(f"{name} has no {problem}.")
+                    continue
                 pairs = [(old.step(), new.step()) for _ in range(count)]
                 old.close()
                 new.close()

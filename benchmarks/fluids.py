@@ -3,13 +3,17 @@
     python benchmarks/fluids.py                          # ms of processor time a step, one core, or ms on a GPU
     python benchmarks/fluids.py --quflow PATH            # beside quflow, a checkout of which lies at PATH (needs numba)
     python benchmarks/fluids.py --today PATH             # beside another version of this library, whose src is PATH
+    python benchmarks/fluids.py --turns NAME PATH        # in turns with that version, which NAME names; ratios kept
     python benchmarks/fluids.py --keep H200              # in this process, kept in fluids.json as rows of that machine
     python benchmarks/fluids.py --ensemble               # 20 members at n = 33 beside a loop of solves; kept
     python benchmarks/fluids.py --figure                 # draw benchmarks/results/fluids.png from fluids.json
 
 Torus: |omega| ~ (1 + (k/6)²)^(-1/2), 96 noise fields on 48 modes (1/k), operator norms of dt P and of the noise in a
-step 0.1 each. Sphere (the problem of quflow's own profile): spherical harmonics l ≤ 10, no noise, dt ‖P‖/ħ = 0.314.
+step 0.1 each; "torus, no noise": the same without them. Sphere (the problem of quflow's own profile): spherical
+harmonics l ≤ 10, no noise, dt ‖P‖/ħ = 0.314.
 Relative tolerance 1e-12 for all: quflow's iteration stops when dW moves by 1e-12 of what it is.
+
+With --turns, CORE=k in the environment ties both processes to core k, which should have nothing else to do.
 """  # fmt: skip
 
 import argparse
@@ -26,6 +30,8 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "fluids.json"
 TOL = 1e-12
+IN_TURNS = "one core, in turns with another version"
+ONE = {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 
 
 def sphere_field(n, l_max=10, seed=1):
@@ -92,6 +98,17 @@ def torus(n):
     return *made(0.1 / (np.sqrt(dt) * per_root_second), scale), dt
 
 
+def calm_torus(n):
+    """(system, W0, dt) of the same without noise."""
+    import coadjoint as cj
+
+    omega = torus_field(n)
+    made = lambda scale: cj.models.sine_euler(n, omega=scale * omega, noise_modes=None)
+    system, W = made(1.0)
+    scale = 1 / norm2(np.asarray(W))
+    return *made(scale), 0.1 / (scale * norm2(np.asarray(system.drift(W))))
+
+
 def sphere(n):
     """(system, W0, dt) of quflow's problem."""
     import coadjoint as cj
@@ -100,6 +117,9 @@ def sphere(n):
     system, _ = cj.models.euler_sphere(n, noise_modes=None, **few)
     W = sphere_field(n)
     return system, W, 0.314 / norm2(np.asarray(system.drift(W)))
+
+
+PROBLEMS = {"torus": torus, "torus, no noise": calm_torus, "sphere": sphere}
 
 
 def methods():
@@ -126,7 +146,7 @@ def ours(problem, sizes, steps, only=None):
 
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     for n in sizes:
-        system, W, dt = {"torus": torus, "sphere": sphere}[problem](n)
+        system, W, dt = PROBLEMS[problem](n)
         for name, integrator in methods().items():
             if only is not None and name not in only:
                 continue
@@ -176,12 +196,101 @@ def quflow(path, sizes, steps):
 
 def in_one_thread(arguments, source=None):
     """The rows that this file prints when it is run with other arguments, in a process with one thread."""
-    one = {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     path = {} if source is None else {"PYTHONPATH": source}
     done = subprocess.run(
-        [sys.executable, __file__, "--print", *arguments], env=os.environ | one | path, check=True, capture_output=True
+        [sys.executable, __file__, "--print", *arguments], env=os.environ | ONE | path, check=True, capture_output=True
     )
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
+
+
+def serve(problem, n, method, steps):
+    """Milliseconds of processor time a step, once for each line that comes in: what `Worker` runs."""
+    import coadjoint as cj
+
+    if problem == "sphere" and not hasattr(cj.models, "euler_sphere"):
+        return print(json.dumps(None), flush=True)
+    system, W, dt = PROBLEMS[problem](n)
+    run = {"dt": dt, "key": 0 if system.n_noise else None, "integrator": methods()[method]}
+
+    def took(count):
+        began = time.process_time()
+        sol = cj.solve(system, W, t1=count * dt, save_every=count, **run)
+        return time.process_time() - began, sol.stats
+
+    took(1)
+    _, stats = took(steps)  # after two steps no more is compiled
+    start = min(took(1)[0] for _ in range(3))
+    print(json.dumps({"evaluations": stats.iterations, "residual": stats.residual}), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(1e3 * (took(steps)[0] - start) / (steps - 1)), flush=True)
+    return None
+
+
+class Worker:
+    """A process with one thread in which a version of the library takes steps when it is asked to."""
+
+    def __init__(self, source, problem, n, method, steps):
+        tied = ["taskset", "-c", os.environ["CORE"]] if "CORE" in os.environ else []
+        asked = [problem, str(n), method, str(steps)]
+        self.process = subprocess.Popen(
+            [*tied, sys.executable, __file__, "--serve", *asked],
+            env=os.environ | ONE | ({} if source is None else {"PYTHONPATH": source}),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.about = self.answer()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("a process that takes steps has ended: see what it wrote.")
+        return json.loads(line)
+
+    def step(self):
+        """Milliseconds a step."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def turns(name, source, problems, sizes, only, steps, count):
+    """Ratios of the times of another version and of this one: medians over turns of that within a turn; kept.
+
+    A machine may be slower for a while: in a turn both have the same.
+    """
+    processor = next((x.partition(":")[2].strip() for x in open("/proc/cpuinfo") if x.startswith("model name")), "")
+    for problem in problems:
+        for n in sizes:
+            for method in only or ["isospectral"]:
+                old, new = (Worker(where, problem, n, method, steps) for where in (source, None))
+                if old.about is None:
+                    old.close()
+                    new.close()
+                    print(f"{name} has no {problem}.")
+                    continue
+                pairs = [(old.step(), new.step()) for _ in range(count)]
+                old.close()
+                new.close()
+                ratios = [a / b for a, b in pairs]
+                about = {"date": datetime.date.today().isoformat(), "processor": processor}
+                row = {
+                    "what": problem, "n": n, "method": method, "old": name, "steps": steps, "turns": count,
+                    "old [ms]": round(float(np.median([a for a, _ in pairs])), 2),
+                    "new [ms]": round(float(np.median([b for _, b in pairs])), 2),
+                    "old / new": round(float(np.median(ratios)), 2),
+                    "least and largest": [round(min(ratios), 2), round(max(ratios), 2)],
+                    "evaluations, old and new": [round(w.about["evaluations"], 2) for w in (old, new)],
+                    "residual, old and new": [float(f"{w.about['residual']:.1e}") for w in (old, new)],
+                } | about  # fmt: skip
+                kept = json.loads(RESULTS.read_text())
+                alike = "what", "n", "method", "old", "processor"
+                same = lambda other, row=row, alike=alike: all(other[k] == row[k] for k in alike)
+                rows = [other for other in kept.get(IN_TURNS, []) if not same(other)] + [row]
+                RESULTS.write_text(json.dumps(kept | {IN_TURNS: rows}, indent=1, ensure_ascii=False) + "\n")
+                print(json.dumps(row, ensure_ascii=False), flush=True)
 
 
 def keep(machine, rows):
@@ -257,10 +366,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="129,257,513")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--what", default="torus,sphere")
+    parser.add_argument("--what", default="torus;sphere", help=f"of {'; '.join(PROBLEMS)}")
     parser.add_argument("--methods", help="names, separated by semicolons; all of them if not told")
     parser.add_argument("--quflow")
     parser.add_argument("--today")
+    parser.add_argument("--turns", nargs=2, metavar=("NAME", "PATH"), help="such as a commit, and where its src is")
+    parser.add_argument("--count", type=int, default=9, help="turns")
+    parser.add_argument("--serve", nargs=4, metavar=("WHAT", "N", "METHOD", "STEPS"), help="a process of --turns")
     parser.add_argument("--figure", action="store_true")
     parser.add_argument("--ensemble", action="store_true")
     parser.add_argument("--keep", metavar="MACHINE")
@@ -268,13 +380,19 @@ def main():
     given = parser.parse_args()
     sizes = [int(n) for n in given.sizes.split(",")]
     only = None if given.methods is None else [name.strip() for name in given.methods.split(";")]
+    problems = [name.strip() for name in given.what.split(";")]
+    if given.serve:
+        what, n, method, steps = given.serve
+        return serve(what, int(n), method, int(steps))
+    if given.turns:
+        return turns(*given.turns, problems, sizes, only, given.steps, given.count)
     if given.figure:
         return figure()
     if given.ensemble:
         return ensemble()
     if given.print or given.keep:
         rows = quflow(given.quflow, sizes, given.steps) if given.quflow else (
-            row for what in given.what.split(",") for row in ours(what, sizes, given.steps, only)
+            row for what in problems for row in ours(what, sizes, given.steps, only)
         )  # fmt: skip
         if given.keep:
             return keep(given.keep, rows)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.integrators import matrix, matrix_series, past
+from coadjoint.integrators import matrix, matrix_series, past, products
 from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
 from coadjoint.numerics import diagonals as dg
 from coadjoint.numerics import narrow, pairs
@@ -201,6 +201,47 @@ def test_symmetric_products_by_panels_as_a_gpu_takes_them(sign, right, rest, mon
     np.testing.assert_array_equal(got, sign * got.conj().T)
 
 
+@pytest.mark.parametrize(("sign", "right"), [(-1, -1), (1, -1), (1, 1), (-1, 1)])
+def test_symmetric_products_by_two_real_ones(sign, right):
+    """As exact as any product, and symmetric to the last bit, at an odd size and in both precisions."""
+    n = 23
+    S, W = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
+    A, B = {(-1, -1): (S @ W, S), (1, -1): (S, S), (1, 1): (S @ S, S @ S @ S @ S), (-1, 1): (S, S @ S)}[sign, right]
+    for level, error in ((pairs.Level.DOUBLE, 1e-15), (pairs.Level.LOW, 1e-6)):
+        got = np.asarray(pairs.unpair(pairs.symmetric_product(pairs.pair(A), pairs.pair(B), level, sign, right), n))
+        np.testing.assert_allclose(got, A @ B, rtol=0, atol=error)
+        np.testing.assert_array_equal(got, sign * got.conj().T)
+
+
+@pytest.mark.parametrize("size", [0.02, 0.3])
+def test_the_inverse_that_corrections_use_says_how_exact_it_is(size):
+    """(1 − s)⁻¹ − 1 by three products: not further off than the error that is told, and that is not told too large."""
+    n = 33
+    s = skew(n, size, 5)
+    E, digits, _ = matrix_series.one_less(pairs.pair(s).astype(pairs.F32), False)
+    want = np.linalg.inv(np.eye(n) - np.asarray(s)) - np.eye(n)
+    error = np.linalg.norm(pairs.unpair(E, n) - want) / np.linalg.norm(want)
+    assert error < 3 * float(digits) and (size < 0.1 or float(digits) < 100 * error)
+
+
+def test_fields_of_corrections_are_in_single_precision():
+    """If they have no loops: the same to seven digits; with one, in double."""
+    x = np.asarray(skew(9, 1.0, 1)).astype(np.complex64)
+    field = lambda X: dg.on_torus(dg.inverse_squared, X)
+    got = narrow.roughly(field, jnp.asarray(x))
+    assert got.dtype == np.complex64
+    np.testing.assert_allclose(got, field(jnp.asarray(x, complex)), rtol=0, atol=1e-6)
+    looped = lambda X: jax.lax.fori_loop(0, 2, lambda _, Y: 2.0 * Y, X)
+    assert narrow.roughly(looped, jnp.asarray(x)).dtype == np.complex128
+
+
+def test_a_trace_is_left_out():
+    """By its n entries: what is left has none, and is X elsewhere."""
+    X = np.asarray(skew(9, 1.0, 1)) + 0.7j * np.eye(9)
+    got = np.asarray(products._without_trace(jnp.asarray(X)))
+    np.testing.assert_allclose(got, X - np.trace(X) / 9 * np.eye(9), rtol=0, atol=1e-15)
+
+
 def test_a_step_as_a_gpu_takes_it(monkeypatch):
     """Products in float16 and bfloat16, fields in single precision: the same state, and the spectrum stays."""
     n = 33
@@ -209,7 +250,7 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     rule = Rule(mean=False, exp=False, tol=1e-12, most=10)
     step = lambda: jax.jit(lambda W: products_step(rule, W, field, N))(W)
     want = step()
-    for module in (pairs, narrow, dg, matrix, matrix_series):
+    for module in (pairs, dg, matrix, matrix_series):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(pairs, "_LARGE", 8)
     monkeypatch.setattr(matrix, "_SMOOTH", 8)
@@ -376,7 +417,7 @@ def test_runs_as_a_gpu_takes_them(monkeypatch):
     given = {"t1": 0.1, "dt": 0.02, "key": 0, "integrator": cj.TMK(tau=cj.Cayley(), tol=1e-12), "save_every": 5}
     runs = lambda: {surface: cj.solve(*flow(), **given) for surface, flow in FLOWS.items()}
     on_cpu = runs()
-    for module in (pairs, narrow, dg, matrix, matrix_series, spreading, xla):
+    for module in (pairs, dg, matrix, matrix_series, spreading, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(pairs, "_LARGE", 8)
     jax.clear_caches()  # what was traced for a CPU

@@ -13,7 +13,11 @@ def one_less(s: Pair, exp: bool) -> tuple[Pair, Float[Array, ""], Float[Array, "
     """
     c = (1.0, 2 / 3, 1 / 3, 2 / 15, 2 / 45, 4 / 315) if exp else (1.0,) * 6
     B = symmetric_product(s, s, Level.LOW, 1)
-    if on_gpu() or not exp:
+    if not (exp or on_gpu()):  # (s + s²)(1 + s² + s⁴)
+        B2 = symmetric_product(B, B, Level.LEAST, 1, 1)
+        size = jnp.sqrt(norm(B2) / jnp.maximum(norm(B), 1e-300))
+        return s + B + product(s + B, B + B2, Level.LEAST), size**6 + DIGITS[False], size
+    if on_gpu():
         C = product(c[1] * s + c[2] * B, B, Level.LEAST)
         F = product(c[3] / c[1] * C, B, Level.LEAST)  # for exp the last term half as large again as it is
         size = norm(C) / jnp.maximum(norm(B), 1e-300)

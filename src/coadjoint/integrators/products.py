@@ -10,6 +10,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, LieAlgebra, State
+from ..numerics import spread
+from ..numerics.pairs import on_gpu
 from ..numerics.rootfind import ROOT, Info, implicit
 from ..systems import System
 from .matrix import Rule, products_step
@@ -68,16 +70,24 @@ def solve(
     """One step, without its derivative: W ↦ e^{−sσ} W e^{sσ}, so that half of −sσ is the unknown of `matrix`."""
     numbers, rest = eqx.partition((system, mu, dt, S, past), eqx.is_array)
     system, mu, dt, S, past = eqx.combine(jax.lax.stop_gradient(numbers), rest)
-    n, half = mu.shape[-1], -0.5 * system.sign
+    half = -0.5 * system.sign
 
     def field(X: State) -> Element:
-        X = X - (jnp.trace(X) / n) * jnp.eye(n)  # the mean state of a midpoint rule has one, which means nothing
+        X = _without_trace(X)  # the mean state of a midpoint rule has one, which means nothing
         return half * (dt * system.drift(X) if system.additive else system.zeta(X, dt, S))
 
     N = half * system.noise(mu, S) if system.additive and system.noises else None
     out = products_step(rule, mu, field, N, past, dt)
     info = Info(out.iterations, out.residual, out.converged & jnp.all(jnp.isfinite(out.change)))
     return checkpoint_name(Found(out.S / half, out.change), ROOT), out.past, info
+
+
+def _without_trace(X: State) -> State:
+    """X − (tr X/n) 1; on a CPU, where that counts, n entries are read for the trace, and the matrix 1 is not."""
+    n = X.shape[-1]
+    if on_gpu() or spread.mesh() is not None:
+        return X - (jnp.trace(X) / n) * jnp.eye(n)
+    return jnp.where(jnp.eye(n, dtype=bool), X - jnp.mean(jnp.diagonal(X)), X)
 
 
 def with_derivative(algebra: LieAlgebra, f: Callable, sigma: Element) -> Element:

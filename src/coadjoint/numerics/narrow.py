@@ -1,4 +1,4 @@
-"""A function in single precision, where a few digits are enough and a GPU is faster with them."""
+"""A function in single precision, where a few digits are enough and processors are faster with them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,19 +8,17 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 from jaxtyping import Array
 
-from .pairs import on_gpu
-
 _SINGLE = {jnp.dtype("float64"): jnp.dtype("float32"), jnp.dtype("complex128"): jnp.dtype("complex64")}
 _DOUBLE = {single: double for double, single in _SINGLE.items()}
 _INLINED = ("jit", "pjit", "closed_call")
 
 
 def roughly(fn: Callable[[Array], Array], x: Array) -> Array:
-    """fn(x) of an x in single precision: computed so on a GPU, if fn has no loops or branches; else in double."""
+    """fn(x) of an x in single precision: computed so if fn has no loops or branches; else in double."""
     x = x.astype(_SINGLE.get(x.dtype, x.dtype))
     wide = jax.ShapeDtypeStruct(x.shape, _DOUBLE[x.dtype])
     closed = jax.make_jaxpr(fn)(wide)
-    if not on_gpu() or not _plain(closed.jaxpr):
+    if not _plain(closed.jaxpr):
         return fn(x.astype(wide.dtype))
     return _evaluate(closed.jaxpr, closed.consts, x)[0]
 

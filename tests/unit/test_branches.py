@@ -9,7 +9,7 @@ from natively import called, made
 import coadjoint as cj
 from coadjoint.native import cpu
 from coadjoint.numerics.branches import guessed, likely, seldom
-from coadjoint.numerics.rough import roughly
+from coadjoint.numerics.narrow import rough
 from coadjoint.numerics.series import stumpff
 
 
@@ -76,9 +76,9 @@ def test_what_is_seldom_wanted_of_many_is_done_for_all():
     np.testing.assert_array_equal(called(made(fn, x), x)[0], jax.vmap(fn)(x))
 
 
-def rough(x):
+def rough_sum(x):
     """A product and a sum in single precision, a function of our own in double precision."""
-    return roughly(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x)
+    return rough(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x)
 
 
 @pytest.mark.parametrize("width", [1, 8])
@@ -87,14 +87,14 @@ def test_what_needs_few_digits_is_computed_in_single_precision(width):
     a, b = np.float32(x[:, :2]).T
     sine = called(made(lambda x: jnp.sin(x[2]), x), x)[0].ravel()
     expected = np.float32(np.float64(a) * np.float64(b) + np.float64(np.float32(sine)))
-    np.testing.assert_array_equal(called(made(rough, x, width=width), x)[0].ravel(), np.float64(expected))
-    np.testing.assert_array_equal(jax.vmap(rough)(x), jax.vmap(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x))
+    np.testing.assert_array_equal(called(made(rough_sum, x, width=width), x)[0].ravel(), np.float64(expected))
+    np.testing.assert_array_equal(jax.vmap(rough_sum)(x), jax.vmap(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x))
 
 
 def test_loops_are_none_of_what_is_computed_in_single_precision():
     halve = lambda x: jax.lax.while_loop(lambda y: y > 1.0, lambda y: y / 3.0, x[0])
     x = np.random.default_rng(0).uniform(1.0, 9.0, (8, 1))
-    np.testing.assert_array_equal(*(called(made(f, x), x)[0] for f in (halve, lambda x: roughly(halve)(x))))
+    np.testing.assert_array_equal(*(called(made(f, x), x)[0] for f in (halve, lambda x: rough(halve)(x))))
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1e60])

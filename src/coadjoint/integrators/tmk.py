@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
+from ..numerics.narrow import rough
 from ..numerics.rootfind import Info, Start
-from ..numerics.rough import roughly
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, Reached, explicit_coordinates, truncated
@@ -154,7 +154,7 @@ def near_root(
         return at_zero(system, mu, dt, S, extra)
     ad = lambda x, m: s * algebra.ad_star(x, m)
 
-    @roughly
+    @rough
     def start(mu: State, dt: Array, S: Array, extra: Element | None) -> tuple[Array, Array]:
         zeta = lambda m: _zeta(system, m, dt, S, extra)
         first = zeta(mu)

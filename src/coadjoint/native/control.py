@@ -22,8 +22,8 @@ def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
         return [split(np.ones(xs[0].shape, bool))]
     if eqn.params.get("name") == "rounded":
         return [_rounded(evaluator, xs[0])]
-    if eqn.params.get("name") == "roughly" and precision.suits(called(eqn)):
-        return _roughly(evaluator, eqn, *xs)
+    if eqn.params.get("name") == "rough" and precision.suits(called(eqn)):
+        return _rough(evaluator, eqn, *xs)
     if eqn.params.get("name") == "seldom":
         conditions = xs[-1].ravel()
         if all(known(c) and not c for c in conditions):
@@ -41,7 +41,7 @@ def _rounded(evaluator: Any, x: LaneArray) -> LaneArray:
     return x
 
 
-def _roughly(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _rough(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """In single precision, and back."""
     outside, evaluator.rough = evaluator.rough, True
     out = evaluator.evaluate(called(eqn), list(xs))

@@ -1,4 +1,4 @@
-"""A function in single precision, where a few digits are enough and processors are faster with them."""
+"""Functions in single precision, where a few digits are enough and processors are faster with them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,20 @@ from jaxtyping import Array
 _SINGLE = {jnp.dtype("float64"): jnp.dtype("float32"), jnp.dtype("complex128"): jnp.dtype("complex64")}
 _DOUBLE = {single: double for double, single in _SINGLE.items()}
 _INLINED = ("jit", "pjit", "closed_call")
+
+
+def rough(fn: Callable) -> Callable:
+    """The function fn of arrays, marked as one whose results need few digits.
+
+    A program may compute it in single precision, if it can do without where that is out of range: numbers above 10³⁸
+    become infinite. Everywhere else this is fn.
+    """
+
+    @jax.jit
+    def rough(*args: Any) -> Any:
+        return fn(*args)
+
+    return rough
 
 
 def roughly(fn: Callable[[Array], Array], x: Array) -> Array:

@@ -27,7 +27,7 @@ from .iteration import (
     largest,
     select,
 )
-from .rough import roughly
+from .narrow import rough
 from .vectors import cross
 
 __all__ = ["ROOT", "Info", "Root", "Squares", "Start", "dot", "explicit_info", "implicit", "solve_root"]
@@ -139,8 +139,8 @@ def _from_near(
     moderate = lambda: largest(squares(x - explicit)) <= _MODERATE**2 * largest(squares(x) + others2)
 
     def later() -> Callable[[Vector], tuple[Vector, PyTree]]:
-        inverse = roughly(lambda G: _inverse_matrix(jnp.eye(len(G)) - G))(G)
-        return partial(by, roughly(lambda x: inverse @ x))
+        inverse = rough(lambda G: _inverse_matrix(jnp.eye(len(G)) - G))(G)
+        return partial(by, rough(lambda x: inverse @ x))
 
     return iterate_near(partial(by, series), later, moved, tol, max_steps - 1, moderate, squares, others2)
 
@@ -187,7 +187,7 @@ def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:
     def plus(y: Vector, x: Vector) -> Vector:
         return functools.reduce(lambda y, j: y + G[:, j] * x[j], range(len(G)), y)
 
-    return roughly(lambda x: plus(x, plus(x, x)))
+    return rough(lambda x: plus(x, plus(x, x)))
 
 
 def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:

@@ -26,12 +26,18 @@ LARGEST_CACHE = 2**30  # bytes of compiled programs that are kept
 
 # Most of the time of these tests is XLA's. With JAX 0.10 it compiles in half the time by the older of its two ways to
 # write the code of a fusion, without LLVM's optimisation, and in one piece rather than in 32 that are compiled side by
-# side; and in a fifth less without the passes that look for what can be moved out of loops. What comes out is the same
-# but for the rounding of sums of products. `make verify` and the tests on newer JAX have XLA as it is, and so have
-# tests marked `xla_as_it_is`.
+# side; in a fifth less without the passes that look for what can be moved out of loops; and in a little less without
+# those that share the work of one program among cores, which the tests keep busy anyway, and that tidy up once more.
+# What comes out is the same but for the rounding of sums of products. `make verify` and the tests on newer JAX have XLA
+# as it is, and so have tests marked `xla_as_it_is`.
+LEFT_OUT = (
+    *("while-loop-invariant-code-motion", "simplify-while-loops", "while-loop-trip-count-annotator"),
+    *("cpu-parallel-task-assigner", "post_scatter_expansion_simplification", "tree_reduction_rewriter"),
+    "reshape-mover",
+)
 QUICK_XLA = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 QUICK_XLA += " --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true"
-QUICK_XLA += " --xla_disable_hlo_passes=while-loop-invariant-code-motion,simplify-while-loops"
+QUICK_XLA += f" --xla_disable_hlo_passes={','.join(LEFT_OUT)}"
 LARGEST_GROWTH = 2**32  # bytes of a process, after which compiled programs are forgotten
 
 
@@ -44,6 +50,7 @@ def pytest_configure(config):
             os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
             leave_out_passes()
     jax.config.update("jax_traceback_in_locations_limit", 0)  # no program need tell the lines that it was traced from
+    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nor one of a process that a test starts
     gc.freeze()
     gc.set_threshold(400_000, 50, 100)  # tracing makes objects by the million, few of them in cycles
     keep_programs(config)

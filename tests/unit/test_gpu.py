@@ -235,8 +235,57 @@ def test_kernels_are_ptx_that_leaves_nothing_to_the_compiler(tmp_path):
         ptx = kernel.native.loop.ptx(capability)
         assert f".target {arch}" in ptx and ".entry advance(" in ptx and f".maxnreg {REGISTERS}" in ptx
         assert re.search(r"fma\.rn\.f64", ptx) and not re.search(r"\t(mul|add|sub|div|sqrt)\.f64", ptx)
+    assembled(kernel.native.loop.ptx(90), tmp_path)
+
+
+def assembled(ptx, folder):
+    """ptxas takes it, where there is one."""
     ptxas = shutil.which("ptxas")
     if ptxas is not None:
-        (tmp_path / "kernel.ptx").write_text(kernel.native.loop.ptx(90))
-        command = [ptxas, "-arch=sm_90", str(tmp_path / "kernel.ptx"), "-o", str(tmp_path / "kernel.cubin")]
+        (folder / "kernel.ptx").write_text(ptx)
+        command = [ptxas, "-arch=sm_90", str(folder / "kernel.ptx"), "-o", str(folder / "kernel.cubin")]
         subprocess.run(command, check=True)
+
+
+def test_constants_lie_in_a_table(tmp_path):
+    """Each with its bits, in every function of a kernel; those of which an instruction holds all bits stay in it."""
+    functions = cj.System(
+        cj.SO3(), lambda m: jnp.sin(m[0]) + jnp.cos(3.0 * m[1]) * jnp.exp(0.1 * m[2]), cj.salt(np.eye(3))
+    )
+    loop = kernel_for(plan_of(functions, jnp.ones(3)), Gpu(), drawn=True).native.loop
+    ptx = loop.ptx(90)
+    (table,) = re.findall(r"table\[\d+\] = \{(.*)\};", ptx)
+    bits = [int(x, 16) for x in table.split(", ")]
+    assert len(bits) == len(set(bits)) and all(x % 2**32 for x in bits)
+    assert int(np.float64(np.log(2.0)).view(np.uint64)) in bits
+    assert not [x for x in re.findall(r"0d[0-9A-F]{16}", ptx) if not x.endswith("0" * 8)]
+    used = {int(place) // 8 for place in re.findall(r"\[table\+(\d+)\]", ptx)}
+    assert used == set(range(len(bits)))
+    assembled(ptx, tmp_path)
+
+
+# Where members go.
+
+
+@pytest.mark.parametrize(
+    ("members", "size"), [(100, 64), (2**12, 64), (2**16, 512), (3 * 132 * 512, 512), (33 * 1024, 256)]
+)
+def test_members_are_spread_evenly_over_the_processors(members, size):
+    """By the largest blocks with which none has more threads than with smaller ones."""
+    blocks, threads = launching.threads_for(members, 132)
+    assert threads == size and blocks * threads >= members > (blocks - 1) * threads
+
+
+def test_parts_are_of_whole_waves(emulated, monkeypatch):
+    """Each but the last one fills the GPU: 64 threads at once here, so 192 of at most 200 members."""
+    monkeypatch.setattr(emulated, "processors", 2)
+    monkeypatch.setattr(native_gpu, "RESIDENT", 32)
+    monkeypatch.setattr(native_gpu, "TOGETHER", 200)
+    counts = []
+    step = native_gpu.GpuStepper
+    monkeypatch.setattr(
+        native_gpu, "GpuStepper", lambda p, tile, *rest: (counts.append(tile.count), step(p, tile, *rest))[1]
+    )
+    system, mu0 = spinning()
+    same_on_both(system, mu0, **(RUN | {"members": 500}), integrator=cj.HeunMK())
+    assert sorted(counts) == [116, 192, 192]

@@ -9,6 +9,7 @@ is how a GPU's bits are had where there is none.
 """
 
 import ctypes
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from string import Template
@@ -23,6 +24,7 @@ from .refused import Refused
 LONGEST = 4000  # operations of a step up to which its numbers fit a thread's registers, …
 LONGEST_ASKED = 20_000  # … and up to which a kernel is made where it was asked for, slow as it is
 REGISTERS = 128  # of a thread, at most: with more, too few threads run at once
+RESIDENT = 2**16 // REGISTERS  # threads that one of a GPU's processors has registers for
 _KNOWN = (70, 72, 75, 80, 86, 89, 90, 100, 120)  # compute capabilities that LLVM writes for; newer GPUs take older text
 _SCALARS = ("members", "n1", "base", "every", "first")
 _ARGUMENTS = ("scalars", "uniforms", "own", "path", "n", "state", "slots", "n.same", "state.same", "slots.same")
@@ -52,6 +54,9 @@ _FIND = """\
   %within = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %before = mul i32 %block, %size
   %thread = add i32 %before, %within"""
+_SIZE = ".address_size 64"
+_FUNCTION = re.compile(r"^\{\n.*?^\}", re.MULTILINE | re.DOTALL)
+_CONSTANT = re.compile(r"0d[0-9A-F]{8}(?!00000000)[0-9A-F]{8}")
 # The index is found anew in the end: kept, the addresses of all words would take registers all the way.
 _AGAIN = """\
   %within.again = call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()
@@ -177,5 +182,29 @@ def _ptx(text: str, arch: str) -> str:
     module.verify()
     builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(module, builder)
-    ptx = target.emit_assembly(module)
+    ptx = with_table(target.emit_assembly(module))
     return ptx.replace(")\n{", f")\n.maxnreg {REGISTERS}\n{{", 1)
+
+
+def with_table(ptx: str) -> str:
+    """The same text with its double-precision constants in a table in constant memory.
+
+    An operation takes one of its operands from there at no cost. Half of a constant's bits fit an instruction; where
+    the others are not 0, two more instructions would put it together.
+    """
+    places: dict[str, int] = {}
+
+    def function(body: re.Match) -> str:
+        names, lines = dict.fromkeys(_CONSTANT.findall(body[0])), []
+        for line in body[0].splitlines()[1:]:
+            for constant in _CONSTANT.findall(line):
+                at = places.setdefault(constant, len(places))
+                lines.append(f"\tld.const.f64 \t%table{at}, [table+{8 * at}];")
+                line = line.replace(constant, f"%table{at}")
+            lines.append(line)
+        return "\n".join(["{", *(f"\t.reg .f64 \t%table{places[x]};" for x in names), *lines])
+
+    ptx = _FUNCTION.sub(function, ptx)
+    numbers = ", ".join(f"0x{constant[2:]}" for constant in places)
+    table = f".const .align 8 .b64 table[{len(places)}] = {{{numbers}}};"
+    return ptx.replace(_SIZE, f"{_SIZE}\n{table}", 1) if places else ptx

@@ -18,7 +18,7 @@ from ...native.gpu import DeviceLoop, Gpu
 from ...native.lanes import native_loop
 from ...numerics.arrays import placed
 
-_MANY = 2**17  # members from which on blocks of 128 threads are faster than those of 256
+_BLOCKS = (512, 256, 128, 64)  # threads in a block: those of a large one read the same code at about the same time
 
 
 class Machine(Protocol):
@@ -26,6 +26,7 @@ class Machine(Protocol):
 
     target: Gpu
     devices: list[Any]
+    processors: int  # of one of them, each with its own registers
 
     def call(self, loop: DeviceLoop, *arrays: Any) -> tuple[Array, ...]:
         """Run a kernel on arrays in the order of its arguments: n, state and slots after it, in place where it can."""
@@ -36,9 +37,15 @@ class Machine(Protocol):
         ...
 
 
-def threads_for(members: int) -> tuple[int, int]:
-    """Blocks, and threads in each."""
-    size = 128 if members >= _MANY else 256
+def processors_of(devices: list[Any]) -> int:
+    """Of one GPU; 1 if JAX does not tell."""
+    return max(1, min(getattr(d, "core_count", 0) for d in devices))
+
+
+def threads_for(members: int, processors: int) -> tuple[int, int]:
+    """Blocks, and threads in each: as large as they may be with the members spread evenly over the processors."""
+    busiest = lambda size: -(-members // (size * processors)) * size
+    size = min(_BLOCKS, key=busiest)
     return -(-members // size), size
 
 
@@ -50,11 +57,12 @@ class ByXla:
     def __init__(self, devices: list[Any]):
         self.devices = devices
         self.capability = min(int(str(d.compute_capability).replace(".", "")) for d in devices)
+        self.processors = processors_of(devices)
 
     def call(self, loop: DeviceLoop, *arrays: Any) -> tuple[Array, ...]:
         """XLA's custom call."""
         shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays[4:]]
-        blocks, size = threads_for(len(arrays[4]))
+        blocks, size = threads_for(len(arrays[4]), self.processors)
         call = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", shapes, input_output_aliases={4: 0, 5: 1, 6: 2})
         one, none = np.int32(1), np.int32(0)
         return tuple(call(
@@ -75,6 +83,7 @@ class ByDriver:
     def __init__(self, devices: list[Any]):
         self.devices = devices
         self.capability = min(int(str(d.compute_capability).replace(".", "")) for d in devices)
+        self.processors = processors_of(devices)
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self._check(self.cuda.cuInit(0))
         self._functions: dict[Any, ctypes.c_void_p] = {}
@@ -106,7 +115,7 @@ class ByDriver:
         function = self._function(loop, device.local_hardware_id)
         pointers = [ctypes.c_void_p(a.unsafe_buffer_pointer()) for a in (*arrays, *arrays[4:])]
         given = (ctypes.c_void_p * len(pointers))(*(ctypes.addressof(p) for p in pointers))
-        blocks, size = threads_for(len(arrays[4]))
+        blocks, size = threads_for(len(arrays[4]), self.processors)
         self._check(self.cuda.cuLaunchKernel(function, blocks, 1, 1, size, 1, 1, 0, None, given, None))
         self._check(self.cuda.cuCtxSynchronize())
         return arrays[4:]
@@ -120,6 +129,7 @@ class Emulated:
     """No GPU: the kernel's text as machine code for this processor, one thread after the other. For tests."""
 
     target = Gpu(emulated=True)
+    processors = 1
 
     def __init__(self, count: int = 1):
         self.devices = jax.local_devices(backend="cpu")[:1] * count
@@ -127,7 +137,7 @@ class Emulated:
     def call(self, loop: DeviceLoop, *arrays: Any) -> tuple[Array, ...]:
         """All threads."""
         copies = [np.array(a) for a in arrays]
-        blocks, size = threads_for(len(copies[4]))
+        blocks, size = threads_for(len(copies[4]), self.processors)
         loop.emulate(blocks * size, *copies)
         return tuple(placed(a) for a in copies[4:])
 

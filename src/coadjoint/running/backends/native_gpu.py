@@ -17,7 +17,7 @@ from jaxtyping import Array, PyTree
 
 from ...drivers import BLOCK
 from ...native.cpu import Cpu
-from ...native.gpu import LONGEST, DeviceLoop, too_long
+from ...native.gpu import LONGEST, RESIDENT, DeviceLoop, too_long
 from ...numerics.caching import Bounded
 from ..placing import cores
 from ..plan import Plan, Tile
@@ -71,7 +71,8 @@ class GpuProgram:
 
     def __init__(self, plan: Plan, kernel: Kernel, machine: Machine):
         self.plan, self.kernel, self.machine, self.core = plan, kernel, machine, Core.of(plan)
-        self.together = max(1, TOGETHER // plan.tile)
+        wave = RESIDENT * machine.processors  # threads at once: a part of whole waves keeps all of a GPU busy
+        self.together = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.tile)
         self.workers: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ from jax.extend import core as jex
 from jaxtyping import Array, Int
 
 from ..numerics.functions import value_key
-from ..numerics.jaxprs import CALLS, applied, called, scan_of
+from ..numerics.jaxprs import CALLS, applied, called, scan_of, wanted
 from ..numerics.moves import MOVES
 from .operations import known_to
 from .refused import Refused
@@ -117,7 +117,7 @@ class OneSite:
         """What comes out of a program: arrays that are the same for all sites, and `Sited` ones."""
         jaxpr = closed.jaxpr
         env: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *args], strict=True))
-        for eqn in _needed(jaxpr):
+        for eqn in wanted(jaxpr):
             xs = [v.val if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
             env.update(zip(eqn.outvars, self._equation(eqn, xs), strict=True))
         return [v.val if isinstance(v, jex.Literal) else env[v] for v in jaxpr.outvars]
@@ -293,16 +293,6 @@ class OneSite:
 
     def _number(self, x: Any, i: int) -> Array:
         return self._once(("number", i), lambda x: jnp.ravel(x)[i], x)
-
-
-def _needed(jaxpr: jex.Jaxpr) -> list[Any]:
-    """The equations on which the results depend: of a derivative, the value itself does not matter."""
-    wanted, needed = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}, []
-    for eqn in reversed(jaxpr.eqns):
-        if not wanted.isdisjoint(eqn.outvars):
-            needed.append(eqn)
-            wanted.update(v for v in eqn.invars if not isinstance(v, jex.Literal))
-    return needed[::-1]
 
 
 def _identity(x: Any) -> Any:

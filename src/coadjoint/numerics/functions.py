@@ -9,6 +9,7 @@ numbers have changed.
 import hashlib
 import re
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +28,7 @@ class _Code:
 
     def __init__(self, jaxpr: jex.Jaxpr, out_tree: Any, key: Hashable, source: tuple | None = None):
         self.jaxpr, self.out_tree, self._key, self._hash = jaxpr, out_tree, key, hash(key)
+        self.call = jax.jit(partial(jax.core.eval_jaxpr, jaxpr))  # traced once, whatever calls it
         self.source = source  # the function and what it was traced with, where the jaxpr holds functions itself
 
     def __hash__(self) -> int:
@@ -84,7 +86,7 @@ class Function(eqx.Module):
 
     def __call__(self, *args: PyTree) -> PyTree:
         """Evaluate at arguments of the same structure as those it was traced with."""
-        flat = jax.core.eval_jaxpr(self.code.jaxpr, self.consts, *jax.tree.leaves(args))
+        flat = self.code.call(self.consts, *jax.tree.leaves(args))
         return jax.tree.unflatten(self.code.out_tree, flat)
 
     @property

@@ -75,6 +75,7 @@ def rounded(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.maximum(x, -1.0)
 
 
+@jax.jit
 def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
     """ln u for 2^-52 ≤ u ≤ 1: exponent and mantissa apart, then 2 artanh((m − 1)/(m + 1)) as a polynomial."""
     bits = jax.lax.bitcast_convert_type(u, jnp.int64)
@@ -89,6 +90,7 @@ def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
     return exponent * 0.6931471805599453 + rounded(2.0 * f * p)
 
 
+@jax.jit
 def _sincos(u: Float[Array, "..."]) -> tuple[Array, Array]:
     """Sine and cosine of 2πu for u = 0, 2⁻⁵², … < 1: nearest quarter turn, then Taylor polynomials on ±π/4."""
     eighths = jax.lax.bitcast_convert_type(1.0 + u, jnp.int64) >> 49 & 7

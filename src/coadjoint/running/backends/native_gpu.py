@@ -42,14 +42,14 @@ _SLOTS = 2**24  # words that are saved in a stretch of steps: 128 megabytes
 
 def prepare(plan: Plan) -> "GpuProgram | Refusal":
     """Kernels for the step of the plan, or why there are none; unless they were asked for, where they pay."""
-    machine = launching.found()
-    if isinstance(machine, str):
-        return Refusal(machine, expected=True)
     if plan.members is None:
         return Refusal("one trajectory would be one thread of a GPU.", expected=True)
     work = plan.members * plan.steps * _STEP / cores()
     if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
         return Refusal("the run is too small for a GPU.", expected=True)
+    machine = launching.found()  # last, for it begins to use the GPU
+    if isinstance(machine, str):
+        return Refusal(machine, expected=True)
     kernel = kernel_for(plan, machine.target, drawn=True)
     if isinstance(kernel, Refusal):  # the driver has no numbers that code can draw, or something else is wrong
         given = kernel_for(plan, machine.target)

@@ -1,5 +1,6 @@
 """su(n): traceless skew-Hermitian matrices, without ever forming an operator on them."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -59,16 +60,11 @@ class SU(LieAlgebra):
 
     def coordinates(self, x: Matrix) -> Float[Array, " dim"]:
         """√2 times the real and imaginary parts above the diagonal, then the diagonal in an orthonormal basis."""
-        upper = np.sqrt(2.0) * x.reshape(-1)[_above_diagonal(self.n)]
-        return jnp.concatenate([upper.real, upper.imag, _traceless(jnp.diagonal(x).imag)])
+        return _coordinates(x)
 
     def element(self, c: Float[Array, " dim"]) -> Matrix:
         """The matrix with the given coordinates."""
-        n, m = self.n, self.n * (self.n - 1) // 2
-        i, j, at = _entries(n)  # a gather: complex scatters are slow
-        upper = (jax.lax.complex(c[:m], c[m : 2 * m]) / np.sqrt(2.0))[at]
-        real = jnp.where(i == j, 0.0, jnp.where(i < j, upper.real, -upper.real))
-        return jax.lax.complex(real, jnp.where(i == j, _diagonal(c[2 * m :])[:, None], upper.imag))
+        return _element(self.n, c)
 
     def state_error(self, mu: np.ndarray) -> str | None:
         """Whether the matrix is skew-Hermitian and traceless."""
@@ -307,6 +303,21 @@ def _entries(n: int) -> tuple[Any, Any, Any]:
     i, j = np.indices((n, n)) if few else (jax.lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
     low, high = xp.minimum(i, j), xp.maximum(i, j)
     return i, j, xp.where(i == j, 0, low * (2 * n - low - 1) // 2 + high - low - 1)
+
+
+@jax.jit  # traced once, and one program where it is called by itself
+def _coordinates(x: Matrix) -> Float[Array, " dim"]:
+    upper = np.sqrt(2.0) * x.reshape(-1)[_above_diagonal(len(x))]
+    return jnp.concatenate([upper.real, upper.imag, _traceless(jnp.diagonal(x).imag)])
+
+
+@partial(jax.jit, static_argnums=0)
+def _element(n: int, c: Float[Array, " dim"]) -> Matrix:
+    m = n * (n - 1) // 2
+    i, j, at = _entries(n)  # a gather: complex scatters are slow
+    upper = (jax.lax.complex(c[:m], c[m : 2 * m]) / np.sqrt(2.0))[at]
+    real = jnp.where(i == j, 0.0, jnp.where(i < j, upper.real, -upper.real))
+    return jax.lax.complex(real, jnp.where(i == j, _diagonal(c[2 * m :])[:, None], upper.imag))
 
 
 def _above_diagonal(n: int) -> Any:

@@ -1,14 +1,13 @@
 """Ensembles: member k is the trajectory of path k, whatever its neighbours, tiles and devices; and statistics."""
 
 import os
-import subprocess
-import sys
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from processes import Process
 
 import coadjoint as cj
 from coadjoint.running import loop, plan, statistics
@@ -171,7 +170,8 @@ def test_no_bit_depends_on_the_order_of_tiles(small_tiles, monkeypatch):
 def test_no_bit_depends_on_the_number_of_devices():
     """One and two CPU devices, in processes of their own."""
     program = """
-import hashlib, sys
+import hashlib, sys, warnings
+warnings.simplefilter("error")
 import numpy as np, jax
 import coadjoint as cj
 sys.modules["coadjoint.running.plan"].LARGEST_TILE = 4
@@ -188,11 +188,10 @@ print(len(jax.local_devices()), digest.hexdigest())
     for devices in (1, 2):
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
         environment = os.environ | {"XLA_FLAGS": flags.strip(), "JAX_PLATFORMS": "cpu"}
-        out = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program], env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert out.returncode == 0, out.stderr
-        results.append(out.stdout.split())
+        process = Process(program, env=environment)
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        results.append(out.split())
     assert [r[0] for r in results] == ["1", "2"]
     assert results[0][1] == results[1][1]
 

@@ -1,16 +1,16 @@
 """XLA programs that call LAPACK in batches run one at a time: two of them at once wait for each other forever."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
+import threading
+import time
 
 import jax
 import jax.numpy as jnp
 import pytest
+from processes import Process
 
 import coadjoint as cj
-from coadjoint.running.exclusive import uses_lapack
+from coadjoint.running.exclusive import alone, uses_lapack
 
 # Steps in small chunks, with Casimirs (eigenvalues) beside them in the threads that write, and in the bar.
 PROGRAM = """
@@ -22,7 +22,7 @@ from coadjoint.store import sink
 
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 4
 sink._SECONDS, sink._SHARE, progress._SELDOM = 0.0, 0, 0.0
-system, W0 = cj.models.sine_euler(n=33)
+system, W0 = cj.models.sine_euler(n=17)  # steps by LU, of as many matrices as larger ones would be
 options = dict(t1=0.2, dt=0.01, key=0, integrator=cj.IsospectralMidpoint(solver="fixed_point"))
 cj.ensemble(system, W0, members=20, out=sys.argv[1], progress=True, **options)
 plan.LARGEST_TILE = 32  # two tiles in two threads
@@ -39,18 +39,35 @@ def test_a_stored_ensemble_of_matrices_ends(cores, tmp_path_factory):
     pin = "" if cores == "all" else "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
     cache = tmp_path_factory.getbasetemp() / "lapack-cache"
     environment = os.environ | {
-        "PYTHONPATH": str(Path(cj.__file__).parents[1]),
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "PYTHONFAULTHANDLER": "1",
-        "OPENBLAS_NUM_THREADS": "1",  # more of them make a busy machine ten times slower, which is another matter
     }
     store = tmp_path_factory.mktemp("lapack") / "run.zarr"
-    command = [sys.executable, "-c", pin + PROGRAM, str(store)]
-    done = subprocess.run(command, env=environment, timeout=240, capture_output=True, text=True)
-    ended = (done.returncode, done.stdout, done.stderr[-4000:])  # what went wrong, not every line of the bar
+    done = Process(pin + PROGRAM, str(store), env=environment)
+    out, err = done.communicate(timeout=240)
+    ended = (done.returncode, out, err[-4000:])  # what went wrong, not every line of the bar
     assert ended[:2] == (0, "done\n"), ended
     assert cj.open(store)["casimirs"].shape == (20, 21, 4)
+
+
+def test_nobody_else_computes_meanwhile():
+    """Of programs that run alone, in four threads, each ends before the next begins."""
+    seen: list[tuple[str, int]] = []
+
+    def program(k):
+        seen.append(("begins", k))
+        time.sleep(0.01)
+        seen.append(("ends", k))
+        return k
+
+    threads = [threading.Thread(target=alone, args=(program, k)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8
+    for first, second in zip(seen[::2], seen[1::2], strict=True):
+        assert first == ("begins", second[1]) and second[0] == "ends"
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 import copy
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from processes import Process
 
 import coadjoint as cj
 
@@ -61,7 +60,9 @@ def test_in_another_process(tmp_path):
         again = cj.solve(system, sol.mu[0], t1=0.2, dt=0.1, key=0)
         assert np.array_equal(again.mu, sol.mu) and sol.stats.backend == "native"
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, env=os.environ)
+    there = Process(textwrap.dedent(code))
+    _, said = there.communicate(timeout=100)
+    assert there.returncode == 0, said
 
 
 def test_errors():
@@ -101,8 +102,7 @@ def test_a_forked_process_says_so():
         cj.models.rigid_body()
         sys.exit(fork())
     """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], timeout=100, env=os.environ)
-    assert done.returncode == 7
+    assert Process(textwrap.dedent(code)).wait(timeout=100) == 7
 
 
 def test_by_cloudpickle():

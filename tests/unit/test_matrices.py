@@ -156,6 +156,12 @@ def test_tanh_and_its_reach():
         assert (error < 1e-12) == exact == (float(left) < 1e-12), (size, error, left)
 
 
+@jax.jit
+def _mean_state(W, S, both):
+    got, left = _Step(Rule(False, True, 1e-13, 30), W, lambda X: X, None).mean_state(pairs.pair(S), pairs.pair(both))
+    return pairs.unpair(got, len(W)), left
+
+
 @pytest.mark.parametrize(("size", "exact"), [(0.02, True), (0.1, True), (0.5, False), (1.3, False)])
 def test_the_mean_state_and_its_reach(size, exact):
     """φ₁(2 ad_S) W from the mean of the ends, by eigenvalues λ of −iS: (e^{id} − 1)/id of entries, d = 2(λ_i − λ_j)."""
@@ -166,25 +172,29 @@ def test_the_mean_state_and_its_reach(size, exact):
     inside = v.conj().T @ np.asarray(W) @ v
     turned = v @ (np.exp(1j * d) * inside) @ v.conj().T
     want = v @ (np.where(abs(d) < 1e-9, 1, np.expm1(1j * d) / (1j * d)) * inside) @ v.conj().T
-    step = _Step(Rule(False, True, 1e-13, 30), W, lambda X: X, None)
-    both = pairs.pair(jnp.asarray(turned - W) / 2)
-    got, left = jax.jit(step.mean_state)(pairs.pair(S), both)
-    error = np.abs(np.asarray(W) + np.asarray(pairs.unpair(got, n)) - want).max() / np.abs(want).max()
+    got, left = _mean_state(W, S, (turned - np.asarray(W)) / 2)
+    error = np.abs(np.asarray(W) + np.asarray(got) - want).max() / np.abs(want).max()
     assert (error < 3e-13) == exact == (float(left) < 1e-13), (error, left)
 
 
 def test_products_of_pairs():
     n = 70
-    A, B = skew(n, 1.0, 1), skew(n, 1.0, 2)
-    a, b = pairs.pair(A), pairs.pair(B)
-    want = np.asarray(A) @ np.asarray(B)
-    got = pairs.unpair(pairs.product(a, b, pairs.Level.DOUBLE), n)
+    levels = pairs.Level.DOUBLE, pairs.Level.FINE, pairs.Level.LOW, pairs.Level.LEAST
+
+    @jax.jit
+    def products(A, B):
+        a, b = pairs.pair(A), pairs.pair(B)
+        square = pairs.symmetric_product(a, a, pairs.Level.DOUBLE, 1)
+        return [pairs.unpair(x, n) for x in (*(pairs.product(a, b, level) for level in levels), square)]
+
+    A, B = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
+    got, *roughly, square = products(A, B)
+    want = A @ B
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-15)
-    for level in (pairs.Level.FINE, pairs.Level.LOW, pairs.Level.LEAST):
-        rough = pairs.unpair(pairs.product(a, b, level), n)
+    assert len(roughly) == 3
+    for rough in roughly:
         assert np.abs(np.asarray(rough) - want).max() < 1e-2 * np.abs(want).max()
-    square = pairs.unpair(pairs.symmetric_product(a, a, pairs.Level.DOUBLE, 1), n)
-    np.testing.assert_allclose(square, np.asarray(A) @ np.asarray(A), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(square, A @ A, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(np.asarray(square), np.asarray(square).conj().T)
 
 
@@ -196,7 +206,8 @@ def test_symmetric_products_by_panels_as_a_gpu_takes_them(sign, right, rest, mon
     monkeypatch.setattr(pairs, "_PANELS", n - rest)
     S, W = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
     A, B = {(-1, -1): (S @ W, S), (1, -1): (S, S), (1, 1): (S @ S, S @ S @ S @ S), (-1, 1): (S, S @ S)}[sign, right]
-    got = np.asarray(pairs.unpair(pairs._by_panels(pairs.pair(A), pairs.pair(B), sign, right), n))
+    product = lambda A, B: pairs.unpair(pairs._by_panels(pairs.pair(A), pairs.pair(B), sign, right), n)
+    got = np.asarray(jax.jit(product)(A, B))
     np.testing.assert_allclose(got, A @ B, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(got, sign * got.conj().T)
 
@@ -207,10 +218,22 @@ def test_symmetric_products_by_two_real_ones(sign, right):
     n = 23
     S, W = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
     A, B = {(-1, -1): (S @ W, S), (1, -1): (S, S), (1, 1): (S @ S, S @ S @ S @ S), (-1, 1): (S, S @ S)}[sign, right]
-    for level, error in ((pairs.Level.DOUBLE, 1e-15), (pairs.Level.LOW, 1e-6)):
-        got = np.asarray(pairs.unpair(pairs.symmetric_product(pairs.pair(A), pairs.pair(B), level, sign, right), n))
+    levels = {pairs.Level.DOUBLE: 1e-15, pairs.Level.LOW: 1e-6}
+
+    @jax.jit
+    def products(A, B):
+        a, b = pairs.pair(A), pairs.pair(B)
+        return [pairs.unpair(pairs.symmetric_product(a, b, level, sign, right), n) for level in levels]
+
+    for got, error in zip(map(np.asarray, products(A, B)), levels.values(), strict=True):
         np.testing.assert_allclose(got, A @ B, rtol=0, atol=error)
         np.testing.assert_array_equal(got, sign * got.conj().T)
+
+
+@jax.jit
+def _one_less(s):
+    E, digits, _ = matrix_series.one_less(pairs.pair(s).astype(pairs.F32), False)
+    return pairs.unpair(E, len(s)), digits
 
 
 @pytest.mark.parametrize("size", [0.02, 0.3])
@@ -218,9 +241,9 @@ def test_the_inverse_that_corrections_use_says_how_exact_it_is(size):
     """(1 − s)⁻¹ − 1 by three products: not further off than the error that is told, and that is not told too large."""
     n = 33
     s = skew(n, size, 5)
-    E, digits, _ = matrix_series.one_less(pairs.pair(s).astype(pairs.F32), False)
+    E, digits = _one_less(s)
     want = np.linalg.inv(np.eye(n) - np.asarray(s)) - np.eye(n)
-    error = np.linalg.norm(pairs.unpair(E, n) - want) / np.linalg.norm(want)
+    error = np.linalg.norm(np.asarray(E) - want) / np.linalg.norm(want)
     assert error < 3 * float(digits) and (size < 0.1 or float(digits) < 100 * error)
 
 
@@ -228,11 +251,11 @@ def test_fields_of_corrections_are_in_single_precision():
     """If they have no loops: the same to seven digits; with one, in double."""
     x = np.asarray(skew(9, 1.0, 1)).astype(np.complex64)
     field = lambda X: dg.on_torus(dg.inverse_squared, X)
-    got = narrow.roughly(field, jnp.asarray(x))
+    got = jax.jit(lambda X: narrow.roughly(field, X))(x)
     assert got.dtype == np.complex64
-    np.testing.assert_allclose(got, field(jnp.asarray(x, complex)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(got, jax.jit(field)(x.astype(complex)), rtol=0, atol=1e-6)
     looped = lambda X: jax.lax.fori_loop(0, 2, lambda _, Y: 2.0 * Y, X)
-    assert narrow.roughly(looped, jnp.asarray(x)).dtype == np.complex128
+    assert jax.jit(lambda X: narrow.roughly(looped, X))(x).dtype == np.complex128
 
 
 def test_a_trace_is_left_out():
@@ -296,25 +319,25 @@ def test_without_noise_a_step_starts_from_the_last_ones(tmp_path):
 
 def test_the_polynomial_through_the_last_steps():
     """Exact for the polynomial whose degree fits, and where a path is rough not of a high degree."""
-    n, dt, one = 5, jnp.asarray(0.1), jnp.ones(())
+    n, dt, one = 5, np.asarray(0.1), np.ones(())
+    remembered, extrapolated = jax.jit(past.remembered), jax.jit(past.extrapolated)
     matrix = lambda t: np.stack([np.full((n, n), t), np.full((n, n), t**3 - t)])
 
     def after(path):
         kept = past.no_past(n)
         for k, x in enumerate(path):
-            x = jnp.asarray(x)
-            kept = past.remembered(kept, past.Start(x, x, x, one, one, jnp.asarray(k)), dt)
+            kept = remembered(kept, past.Start(x, x, x, one, one, np.asarray(k)), dt)
         return kept
 
     times = 0.1 * np.arange(13)
-    found = past.extrapolated(after(map(matrix, times)), dt, one)
+    found = extrapolated(after(map(matrix, times)), dt, one)
     np.testing.assert_allclose(found.D, matrix(1.3), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.S, found.D)
     assert bool(found.near)
-    other = past.extrapolated(after(map(matrix, times)), 2 * dt, one)
+    other = extrapolated(after(map(matrix, times)), 2 * dt, one)
     assert int(other.known) == 0 and not bool(other.near)
     rough = [np.random.default_rng(k).normal(size=(2, n, n)) for k in range(13)]
-    found = past.extrapolated(after(rough), dt, one)
+    found = extrapolated(after(rough), dt, one)
     assert not bool(found.near) and float(jnp.abs(found.D).max()) < 10
 
 
@@ -333,9 +356,10 @@ def test_a_defect_is_driven_to_round_off_and_reported():
     n = 9
     W = skew(n, 2.0)
     field = lambda X: 0.3 * dg.on_torus(dg.inverse_squared, X)
-    few = products_step(Rule(True, False, 1e-3, 1), W, field)
+    step = jax.jit(lambda most: products_step(Rule(True, False, 1e-3, most), W, field))  # one program for both
+    few = step(1)
     assert not bool(few.converged)  # one evaluation leaves a defect that its correction does not bring to round-off
-    many = products_step(Rule(True, False, 1e-3, 30), W, field)
+    many = step(30)
     assert bool(many.converged) and float(many.residual) < 1e-3
 
 
@@ -364,7 +388,8 @@ def test_diagnostics_of_two_matrices_are_those_of_two_and_not_of_a_thousand(monk
 def test_diagnostics_are_compiled_once_and_leave_threads_of_blas_alone(monkeypatch, compilations):
     """Eigenvalues of two matrices of 129 rows took seconds where others compute, for threads that waited in a loop."""
     made, W0 = system(9, 1.0, noise=False), skew(9, 2.0)
-    run = lambda: cj.solve(made, W0, t1=0.04, dt=0.02)
+    method = METHODS["isospectral"](solver="products")  # compiled above
+    run = lambda: cj.solve(made, W0, t1=0.04, dt=0.02, integrator=method)
     diagnostics = lambda sol: (sol.casimirs(), sol.casimir_errors(), sol.orbit_error(), sol.energy(), repr(sol))
     diagnostics(run())
     libraries, inside, real = blas._libraries("scipy" in sys.modules), [], results.mapped
@@ -382,15 +407,16 @@ def test_diagnostics_are_compiled_once_and_leave_threads_of_blas_alone(monkeypat
 
 
 def test_members_of_an_ensemble_of_matrices_are_no_padding():
-    made, W0 = system(9, 1.0), skew(9, 2.0)
+    made, W0 = system(9, 1.0, side="left"), skew(9, 2.0)
+    method = METHODS["exp"](solver="products")  # compiled above
     options = {"t1": 0.04, "dt": 0.02, "key": 0}
     planned = plan_ensemble(
         made, W0, members=17, params=None, reduce=None, stored=False, save=None, group=False, throw=True, t0=0.0,
-        driver=None, integrator=cj.TMK(), save_every=1, backend="auto", g0=None, **options,
+        driver=None, integrator=method, save_every=1, backend="auto", g0=None, **options,
     )  # fmt: skip
     assert (planned.tile, planned.tiles, planned.single) == (1, 17, True)
-    ens = cj.ensemble(made, W0, members=3, integrator=cj.TMK(), **options)
-    one = cj.solve(made, W0, driver=cj.Brownian(0), t1=0.04, dt=0.02, integrator=cj.TMK())
+    ens = cj.ensemble(made, W0, members=3, integrator=method, **options)
+    one = cj.solve(made, W0, driver=cj.Brownian(0), t1=0.04, dt=0.02, integrator=method)
     np.testing.assert_array_equal(ens.mu[0], one.mu)  # not only to round-off: nothing is mapped over members
     assert not np.array_equal(ens.mu[1], ens.mu[0])
 
@@ -413,10 +439,12 @@ def test_runs_as_a_gpu_takes_them(monkeypatch):
     """Made, traced anew and compiled for one: the same runs, and they keep the spectrum.
 
     What is traced is forgotten, before and after; so all flows are run together, after the other tests of this file.
+    On a CPU the same equations are solved by fixed points, which is compiled in half the time.
     """
-    given = {"t1": 0.1, "dt": 0.02, "key": 0, "integrator": cj.TMK(tau=cj.Cayley(), tol=1e-12), "save_every": 5}
-    runs = lambda: {surface: cj.solve(*flow(), **given) for surface, flow in FLOWS.items()}
-    on_cpu = runs()
+    given = {"t1": 0.1, "dt": 0.02, "key": 0, "save_every": 5}
+    method = lambda **options: cj.TMK(tau=cj.Cayley(), tol=1e-12, **options)
+    runs = lambda **options: {k: cj.solve(*flow(), integrator=method(**options), **given) for k, flow in FLOWS.items()}
+    on_cpu = runs(solver="fixed_point")
     for module in (pairs, dg, matrix, matrix_series, spreading, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(pairs, "_LARGE", 8)

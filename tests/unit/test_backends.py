@@ -1,6 +1,7 @@
 """Backends: they agree, they refuse with a reason, and hard steps are taken by the careful program alone."""
 
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -44,12 +45,15 @@ def test_native_increments_are_those_of_the_driver_bit_for_bit(members, channels
     numbers = np.arange(7, 7 + members).reshape(-1, min(members, 8))
     source = Source(window, numbers, tuple(range(channels)))
     assert source.native is not None or source.motions is not None
-    block = jax.jit(jax.vmap(lambda m, b: window.block(m, b).S, (0, None)), compiler_options=OPTIMISED)
     for b in 0, 2**33:
         drawn = source.draw(b, 32 * b + 7)
-        np.testing.assert_array_equal(
-            np.moveaxis(drawn, -1, 1).reshape(members, 32, channels), block(numbers.ravel(), b)
-        )
+        expected = _block(window, np.arange(7, 31), b)[:members]  # as many for all cases: one program for many
+        np.testing.assert_array_equal(np.moveaxis(drawn, -1, 1).reshape(members, 32, channels), expected)
+
+
+@partial(jax.jit, compiler_options=OPTIMISED)
+def _block(window, members, b):
+    return jax.vmap(lambda m: window.block(m, b).S)(members)
 
 
 @pytest.mark.parametrize("members, grid, needs", INTEGRALS)
@@ -79,7 +83,7 @@ CASES = {
         jnp.array([0.5, -0.3, 0.8]),
         0.01,
     ),
-    "steps too large for the chord": lambda: (*cj.models.heavy_top(), 2.5),
+    "some steps too large for the chord": lambda: (*cj.models.rigid_body(), 3.0),
 }
 
 
@@ -87,15 +91,16 @@ CASES = {
 def test_solve_and_ensemble_agree_across_backends(name):
     """Path, states and Casimirs; where native code fails a step, the careful program takes it."""
     system, mu0, dt = CASES[name]()
-    steps = 8 if dt > 1 else 40  # large steps are chaotic: round-off grows tenfold a step
+    steps, members = (8, 9) if dt > 1 else (40, 70)  # large steps may be chaotic: round-off grows with each
     run = {"t1": steps * dt, "dt": dt, "key": 3, "save_every": 4}
-    native = cj.solve(system, mu0, **run), cj.ensemble(system, mu0, members=70, **run)
+    native = cj.solve(system, mu0, **run), cj.ensemble(system, mu0, members=members, **run)
     run["backend"] = "xla"
-    xla = cj.solve(system, mu0, **run), cj.ensemble(system, mu0, members=70, **run)
+    xla = cj.solve(system, mu0, **run), cj.ensemble(system, mu0, members=members, **run)
     for a, b in zip(native, xla, strict=True):
         assert (a.stats.backend, b.stats.backend) == ("native", "xla")
         assert b.stats.unsolved == 0 and a.stats.unsolved == 0
-        np.testing.assert_allclose(a.mu, b.mu, atol=1e-11 if dt > 1 else 1e-13)
+        assert (a.stats.most_iterations > 30) == (b.stats.most_iterations > 30) == (dt > 1)
+        np.testing.assert_allclose(a.mu, b.mu, atol=1e-13)
 
 
 def test_chains_above_dimension_16_are_native_and_take_fixed_points():
@@ -136,16 +141,16 @@ def test_what_is_saved_in_pieces_of_a_chunk(slots, monkeypatch):
 @pytest.mark.parametrize("backend", ["native", "xla"])
 def test_no_bit_depends_on_the_cut_where_steps_are_hard(backend, monkeypatch):
     """A hard step is taken by the careful program, wherever chunks end; of ensembles too."""
-    system, mu0 = cj.models.heavy_top(alpha=(0.1, 0.2, 0.3))
-    options = {"t1": 1.2 * 64, "dt": 1.2, "key": 0, "save_every": 2, "backend": backend}
-    whole, many = cj.solve(system, mu0, **options), cj.ensemble(system, mu0, members=3, **options)
+    system, mu0, dt = CASES["some steps too large for the chord"]()
+    options = {"t1": 40 * dt, "dt": dt, "key": 0, "save_every": 2, "backend": backend}
+    whole, many = cj.solve(system, mu0, **options), cj.ensemble(system, mu0, members=9, **options)  # as many as above
     assert whole.stats.backend == backend and whole.stats.most_iterations > 30
     monkeypatch.setattr(loop, "_FIRST_CHUNK", 7)
     monkeypatch.setattr(loop, "_LARGEST_CHUNK", 7)
     cut = cj.solve(system, mu0, **options)
     np.testing.assert_array_equal(cut.mu, whole.mu)
     assert cut.stats.iterations == whole.stats.iterations
-    np.testing.assert_array_equal(cj.ensemble(system, mu0, members=3, **options).mu, many.mu)
+    np.testing.assert_array_equal(cj.ensemble(system, mu0, members=9, **options).mu, many.mu)
 
 
 @pytest.mark.parametrize("dt", [0.05, 1.2])
@@ -158,7 +163,7 @@ def test_a_path_has_the_same_bits_drawn_with_the_steps_or_before_them(dt, monkey
 
     h = lambda mu, p: 0.5 * (mu[0] ** 2 / 4 + mu[1] ** 2 / 2 + mu[2] ** 2) - mu[5]
     system = cj.System(cj.SE3(), h, [noise, lambda mu, p: 0.1 * mu[2]], params=alpha[0])
-    run = {"members": 9, "params": alpha, "t1": 63 * dt, "dt": dt, "key": 3, "save_every": 7, "backend": "native"}
+    run = {"members": 9, "params": alpha, "t1": 35 * dt, "dt": dt, "key": 3, "save_every": 7, "backend": "native"}
     mu0 = cj.models.heavy_top()[1]
     monkeypatch.setattr(loop, "_FIRST_CHUNK", 7)
     monkeypatch.setattr(loop, "_LARGEST_CHUNK", 7)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..numerics.arrays import at_once
 from ..numerics.branches import likely
 from .constants import structure_constants
 
@@ -83,9 +84,8 @@ def independent_casimirs(algebra: "LieAlgebra") -> int:
     """The rank of the derivatives of all known Casimirs at a generic state."""
     if not algebra.casimir_names:
         return 0
-    with jax.ensure_compile_time_eval():
-        generic = np.random.default_rng(1).standard_normal(algebra.dim)
-        G = np.asarray(jax.jit(jax.jacrev(lambda c: algebra.casimirs(algebra.element(c))))(generic))
+    generic = np.random.default_rng(1).standard_normal(algebra.dim)
+    G = np.asarray(at_once(jax.jacrev(lambda c: algebra.casimirs(algebra.element(c))), generic))
     return min(_rank(G), algebra.index)
 
 

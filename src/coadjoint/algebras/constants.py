@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from ..numerics.arrays import at_once
+
 if TYPE_CHECKING:
     from .base import LieAlgebra
 
@@ -18,10 +20,9 @@ def structure_constants(algebra: "LieAlgebra") -> np.ndarray:
     def bracket(a: Array, b: Array) -> Array:
         return algebra.coordinates(algebra.bracket(algebra.element(a), algebra.element(b)))
 
-    with jax.ensure_compile_time_eval():
-        basis = np.eye(algebra.dim)
-        table = jax.jit(jax.vmap(jax.vmap(bracket, (None, 0)), (0, None)))
-        return np.array(table(basis, basis), dtype=np.float64)
+    basis = np.eye(algebra.dim)
+    table = jax.vmap(jax.vmap(bracket, (None, 0)), (0, None))
+    return np.array(at_once(table, basis, basis), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)

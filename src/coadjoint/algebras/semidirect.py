@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics import checks
+from ..numerics.arrays import at_once
 from ..numerics.functions import Constant
 from .base import Element, LieAlgebra
 from .compose import Vector, check_algebra, flatten, join, state_error
@@ -156,12 +157,11 @@ def _matrices_of_function(algebra: LieAlgebra, rho: Callable, m: int) -> np.ndar
     if getattr(out, "shape", None) != (m,) or jnp.issubdtype(out.dtype, jnp.complexfloating):
         got = f"{out.dtype} of shape {out.shape}" if hasattr(out, "shape") else type(out).__name__
         raise ValueError(f"representation(xi, v) must return a real vector of length dim = {m}, not {got}.")
-    with jax.ensure_compile_time_eval():
-        columns = jax.vmap(jax.vmap(action, (None, 0)), (0, None))(jnp.eye(algebra.dim), jnp.eye(m))
-        R = np.asarray(columns, dtype=np.float64).transpose(0, 2, 1)
-        rng = np.random.default_rng(0)
-        c, v = rng.standard_normal(algebra.dim), rng.standard_normal(m)
-        given = np.asarray(action(jnp.asarray(c), jnp.asarray(v)))
+    rng = np.random.default_rng(0)
+    c, v = rng.standard_normal(algebra.dim), rng.standard_normal(m)
+    columns = jax.vmap(jax.vmap(action, (None, 0)), (0, None))
+    both = at_once(lambda e, f, c, v: (columns(e, f), action(c, v)), np.eye(algebra.dim), np.eye(m), c, v)
+    R, given = np.asarray(both[0], dtype=np.float64).transpose(0, 2, 1), np.asarray(both[1])
     if not np.all(np.isfinite(R)):
         i = int(np.argwhere(~np.isfinite(R))[0][0])
         raise ValueError(f"representation must be finite, but the matrix of ρ(e_{i}) is not.")

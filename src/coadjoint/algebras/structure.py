@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..numerics.arrays import at_once
 from ..numerics.functions import Constant, Function, intern
 from .base import LieAlgebra
 from .constants import structure_constants
@@ -102,9 +103,9 @@ def trace_casimirs(
     names = tuple(names or (f"C{k + 1}" for k in range(out.shape[0])))
     if len(names) != out.shape[0]:
         raise ValueError(f"casimir_names has {len(names)} names, but casimirs(mu) returns {out.shape[0]} values.")
-    mu = jnp.asarray(np.random.default_rng(0).standard_normal(algebra.dim))
-    gradients = np.asarray(jax.jit(jax.jacrev(function))(mu))
-    rates = np.max(np.abs(gradients @ np.asarray(algebra.poisson(mu))), axis=1)
+    mu = np.random.default_rng(0).standard_normal(algebra.dim)
+    gradients, matrix = map(np.asarray, at_once(lambda mu: (jax.jacrev(function)(mu), algebra.poisson(mu)), mu))
+    rates = np.max(np.abs(gradients @ matrix), axis=1)
     scale = np.max(np.abs(gradients), axis=1) * (1 + np.abs(structure_constants(algebra)).max())
     bad = np.flatnonzero(~(rates <= 1e-8 * scale))
     if len(bad):

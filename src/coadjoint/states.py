@@ -46,13 +46,12 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
     def nearest(x: Array) -> Array:
         return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
 
-    if leading:
-        return jax.vmap(nearest)(states)
+    all_nearest = jax.vmap(nearest) if leading else nearest
     numbers, structure = jax.tree.flatten(algebra)
     if numbers or checks.is_traced(states):
-        return nearest(states)
+        return all_nearest(states)
     # By NumPy, with the same bits: JAX would compile some fifty programs of one operation each.
-    run = _nearest.get(structure, lambda: straight(jax.make_jaxpr(nearest)(states)))
+    run = _nearest.get((structure, states.shape), lambda: straight(jax.make_jaxpr(all_nearest)(states)))
     return placed(run([states])[0])
 
 

@@ -278,9 +278,9 @@ class System(eqx.Module):
         if out.dtype != self.algebra.dtype:
             function = self._call_intern(name, lambda *args: jnp.asarray(fn(*args), self.algebra.dtype))
         if not any_array(self.algebra) and not checks.is_traced((self.params, function.consts)):
-            mu = self.algebra.element(jnp.asarray(np.random.default_rng(0).standard_normal(self.algebra.dim)))
+            c = placed(np.random.default_rng(0).standard_normal(self.algebra.dim))
             # With μ, an element as well, beside which a forcing that vanishes to round-off is none.
-            wrong = self.algebra.state_error(np.asarray(mu + _apply(function, mu, *self._args)))
+            wrong = self.algebra.state_error(np.asarray(_forced(self._algebra, function, self._args, c)))
             if wrong is not None:
                 raise ValueError(f"{name} does not give an element of {type(self.algebra).__name__}: {wrong}")
         return function
@@ -353,8 +353,10 @@ class System(eqx.Module):
 
 
 @eqx.filter_jit
-def _apply(function: Function, *args: PyTree) -> PyTree:
-    return function(*args)
+def _forced(algebra: Constant, force: Function, args: tuple, c: Array) -> Array:
+    """μ + F(μ) at coordinates c."""
+    mu = algebra.value.element(c)
+    return mu + force(mu, *args)
 
 
 @eqx.filter_jit

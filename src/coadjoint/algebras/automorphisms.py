@@ -1,11 +1,12 @@
 """Whether numbers given as a group element act as one."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from .constants import structure_constants
 
@@ -17,19 +18,25 @@ GROUP_TOL = 1e-8  # of what is given as a group element: round-off below it is r
 
 def automorphism_error(algebra: "LieAlgebra", g: PyTree) -> str | None:
     """Whether Ad_g keeps brackets and Ad*_g Casimirs, as Ad of every group element does."""
-    act = jax.vmap(lambda mu: algebra.coordinates(algebra.coadjoint(g, algebra.element(mu))))
-    A = np.asarray(act(jnp.eye(algebra.dim)))  # Ad_g, whose rows are Ad*_g e_k
+    mu = np.random.default_rng(0).standard_normal(algebra.dim)
+    A, before, after, scales = map(np.asarray, _moved(algebra, g, mu))
     C = structure_constants(algebra)
     wrong = np.abs(np.einsum("ijk,lk->ijl", C, A) - np.einsum("ai,bj,abl->ijl", A, A, C, optimize=True)).max(initial=0)
     if not wrong <= GROUP_TOL * max(1.0, np.abs(C).max(initial=0)) * np.abs(A).max() ** 2:
         return f"Ad_g does not keep brackets, [Ad_g ξ, Ad_g η] = Ad_g [ξ, η], but is off by {wrong:.3g}."
-    mu = jnp.asarray(np.random.default_rng(0).standard_normal(algebra.dim))
-    before, after = (np.asarray(algebra.casimirs(algebra.element(x))) for x in (mu, mu @ A))
-    scales = np.asarray(algebra.casimir_scales(algebra.element(mu)))
     moved = np.abs(after - before) / np.where(scales > 0, scales, 1.0)
     if not np.all(moved <= GROUP_TOL * np.abs(A).max() ** 4):
         return f"Ad*_g changes a Casimir, {algebra.casimir_names[int(np.argmax(moved))]}, by {moved.max():.3g}."
     return None
+
+
+@partial(jax.jit, static_argnums=0)
+def _moved(algebra: "LieAlgebra", g: PyTree, mu: Array) -> tuple[Array, Array, Array, Array]:
+    """Ad_g, whose rows are Ad*_g e_k; the Casimirs of μ and of Ad*_g μ, and their scales."""
+    act = jax.vmap(lambda x: algebra.coordinates(algebra.coadjoint(g, algebra.element(x))))
+    A = act(jnp.eye(algebra.dim))
+    before, after = (algebra.casimirs(algebra.element(x)) for x in (mu, mu @ A))
+    return A, before, after, algebra.casimir_scales(algebra.element(mu))
 
 
 def rotation_error(R: np.ndarray, name: str = "it") -> str | None:

@@ -15,7 +15,12 @@ _STATES = 1024  # whose energies are computed together
 
 def params_of(params: PyTree, axes: PyTree, member: np.ndarray | int) -> PyTree:
     """The parameters of the given members, one after the other, where `axes` says that they are by member (0)."""
-    return jax.tree.map(lambda x, a: x[member] if a == 0 else x, params, axes, is_leaf=lambda x: x is None)
+
+    def own(x: Any) -> Any:
+        """By NumPy, unless JAX is tracing: it compiles nothing."""
+        return x[member] if checks.is_traced((x, member)) else np.asarray(np.asarray(x)[member])
+
+    return jax.tree.map(lambda x, a: own(x) if a == 0 else x, params, axes, is_leaf=lambda x: x is None)
 
 
 def with_params(system: System, params: PyTree) -> System:

@@ -5,6 +5,7 @@ same bits when it was stopped half-way and resumed; and on a GPU, here emulated,
 the bits of a CPU.
 """
 
+from functools import cache
 from itertools import combinations, product
 
 import jax
@@ -148,10 +149,16 @@ def noises(case):
 
 
 def system(case):
+    """The system of a case, made once for all that have it."""
+    return _system(case["algebra"], noises(case), case["forcing"])
+
+
+@cache
+def _system(name, M, forcing):
     """A quadratic energy, with a factor in `params`, SALT noise, and friction along a fixed direction."""
-    algebra = ALGEBRAS[case["algebra"]]
+    algebra = ALGEBRAS[name]
     weights = np.linspace(0.5, 1.5, algebra.dim)
-    beta = 0.3 * SIZE(algebra) * np.random.default_rng(1).standard_normal((noises(case), algebra.dim))
+    beta = 0.3 * SIZE(algebra) * np.random.default_rng(1).standard_normal((M, algebra.dim))
 
     def energy(mu, k):
         return 0.5 * k * jnp.sum(weights * algebra.coordinates(mu) ** 2)
@@ -159,20 +166,33 @@ def system(case):
     def friction(mu, k):
         return 0.2 * k * algebra.ad_star(algebra.element(jnp.asarray(weights)), mu)
 
-    noise = [cj.salt(algebra.element(jnp.asarray(b))) for b in beta]
-    return cj.System(algebra, energy, noise, params=1.0, forcing=[friction] if case["forcing"] else [])
+    noise = [cj.salt(b) for b in (np.asarray(elements(name)(beta)) if M else [])]
+    return cj.System(algebra, energy, noise, params=1.0, forcing=[friction] if forcing else [])
 
 
 def saved(mu):
     return {"first": jnp.abs(mu).reshape(-1)[0], "squares": jnp.abs(mu) ** 2}
 
 
+@cache
+def group_elements(name):
+    """Where the group elements of members start."""
+    algebra = ALGEBRAS[name]
+    rows = np.random.default_rng(4).standard_normal((MEMBERS, algebra.dim))
+    each = jax.jit(jax.vmap(lambda c: algebra.group_exp(algebra.element(c))))(rows)
+    return jax.tree.map(np.asarray, each)
+
+
 def group_element(case):
     """Where the group element starts, by member where the params are."""
-    algebra = ALGEBRAS[case["algebra"]]
-    rows = np.random.default_rng(4).standard_normal((MEMBERS, algebra.dim))
-    each = jax.vmap(lambda c: algebra.group_exp(algebra.element(c)))(jnp.asarray(rows))
+    each = group_elements(case["algebra"])
     return each if case["params by member"] else jax.tree.map(lambda x: x[0], each)
+
+
+@cache
+def elements(name):
+    """Elements of an algebra from rows of coordinates, as one program."""
+    return jax.jit(jax.vmap(ALGEBRAS[name].element))
 
 
 def run(case, backend, steps, out=None, resume=False):
@@ -180,7 +200,7 @@ def run(case, backend, steps, out=None, resume=False):
     algebra, M = ALGEBRAS[case["algebra"]], noises(case)
     rng = np.random.default_rng(2)
     rows = SIZE(algebra) * rng.standard_normal((MEMBERS, algebra.dim))
-    states = np.stack([algebra.element(jnp.asarray(c)) for c in rows])
+    states = np.asarray(elements(case["algebra"])(rows))
     path = np.sqrt(DT) * rng.standard_normal((STEPS, M, M + 2))
     Z, areas = 0.3 * DT * path[..., 1], 0.3 * np.sqrt(DT) * (path[..., 2:] - path[..., 2:].swapaxes(1, 2))
     driver = {

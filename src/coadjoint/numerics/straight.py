@@ -45,7 +45,11 @@ _BITS: dict[str, Callable] = {
     "xor": np.bitwise_xor,
     "not": np.invert,
 }
-_SHIFTS: dict[str, Callable] = {"shift_left": np.left_shift, "shift_right_logical": np.right_shift}
+_SHIFTS: dict[str, tuple[Callable, str]] = {  # and of which kinds of numbers
+    "shift_left": (np.left_shift, "iu"),
+    "shift_right_logical": (np.right_shift, "u"),
+    "shift_right_arithmetic": (np.right_shift, "i"),
+}
 _WHOLE: dict[str, Callable] = {"div": lambda a, b: (a - np.fmod(a, b)) // b, "rem": np.fmod}  # towards zero
 _MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "reshape", "rev", "slice", "squeeze", "stack", "transpose"}
 
@@ -129,8 +133,11 @@ def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: S
         reduce = np.all if name == "reduce_and" else np.any
         return lambda x: reduce(x, axis=params["axes"])
     if name in _SHIFTS:
-        short = kinds == {"u"} and known[1] is not None and np.all(np.asarray(known[1]) < 8 * dtype.itemsize)
-        return _SHIFTS[name] if short else None  # by more bits than there are, or with a sign, languages differ
+        shift, signs = _SHIFTS[name]
+        if len(kinds) > 1 or not kinds <= set(signs) or known[1] is None:
+            return None
+        by = np.asarray(known[1])
+        return shift if np.all((by >= 0) & (by < 8 * dtype.itemsize)) else None  # for others languages differ
     if name in _WHOLE and kinds <= set("iu"):
         return _WHOLE[name] if known[1] is not None and np.all(np.asarray(known[1]) > 0) else None
     if name == "sign" and kinds == {"i"}:

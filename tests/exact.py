@@ -1,7 +1,5 @@
 """Oracles in exact arithmetic: whole numbers in units of 2^-256, which know nothing of the library's algorithms."""
 
-from fractions import Fraction
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +8,17 @@ _BITS = 256
 _ONE = 1 << _BITS
 
 
+def _whole(x):
+    """A double as a whole number of units, cut off towards 0."""
+    numerator, denominator = abs(x).as_integer_ratio()
+    units = numerator * _ONE // denominator
+    return -units if x < 0 else units
+
+
 def _fixed(x):
     """The doubles of an array as whole numbers of units."""
-    return np.vectorize(lambda v: int(Fraction(float(v)) * _ONE), otypes=[object])(np.asarray(x))
+    x = np.asarray(x, float)
+    return np.array([_whole(v) for v in x.ravel().tolist()], object).reshape(x.shape)
 
 
 def _floats(x):

@@ -1,13 +1,18 @@
 """Hard steps: single members that were not solved in a group or on a GPU."""
 
+from collections.abc import Callable
+from functools import partial
+
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Int
 
-from ...drivers import BLOCK
+from ...drivers import BLOCK, Window
+from ...numerics.caching import Bounded
 from ..exclusive import alone
 from ..plan import Plan, Tile
+from ..points import Clock
 from .increments import Source
 from .kernels import Held, Kernel
 from .words import as_words
@@ -26,6 +31,7 @@ class Singly:
         """For steps from the first one on."""
         self.kernel, self.core, self.plan, self.tile, self.held = kernel, core, plan, tile, held
         self.window = plan.window(first // BLOCK)
+        self.careful = _held(core, self.window, plan.clock)
 
     def step(self, lanes: Int[np.ndarray, " k"], words: np.ndarray, n: Int[np.ndarray, " k"]) -> np.ndarray:
         """The words (k, words) of some members of the tile after step n of each."""
@@ -61,9 +67,28 @@ class Singly:
         if axes is not None:
             params = jax.tree.map(lambda x, a: x[lane : lane + 1] if a == 0 else x, params, axes)
         point, member = self.kernel.unpack(words[None, :, None]), self.tile.member[lane : lane + 1]
-        args = self.core, self.window, self.plan.clock, member, params, np.full(1, n), np.ones(1, bool), point
-        after = alone(careful_program, *args)
+        after = alone(self.careful, member, params, np.full(1, n), np.ones(1, bool), point)
         return np.concatenate([as_words(np.asarray(x))[0] for x in jax.tree.leaves(after)])
 
 
 careful_program = eqx.filter_jit(careful_step)
+_programs: Bounded[Callable] = Bounded()
+
+
+def _held(core: Core, window: Window, clock: Clock) -> Callable:
+    """`careful_program` with its first arguments given.
+
+    What is no array in them is compared once and not at each step, which takes as long as the step.
+    """
+    arrays, rest = eqx.partition((core, window, clock), eqx.is_array)
+    numbers, holding = jax.tree.flatten(arrays)
+    objects, around = jax.tree.flatten(rest)
+
+    def make() -> Callable:
+        def program(numbers, *args):
+            given = eqx.combine(jax.tree.unflatten(holding, numbers), jax.tree.unflatten(around, objects))
+            return careful_step(*given, *args)
+
+        return jax.jit(program)
+
+    return partial(_programs.get((holding, tuple(objects), around), make), numbers)

@@ -1,8 +1,10 @@
 """SALT noise of fluids: many fields, of which only the sum is ever a matrix."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
@@ -33,13 +35,19 @@ class ModeNoise(Noise):
         """The matrix of rate Σ_i ζ_i dS^i; real and imaginary parts apart, for complex scatters are slow on GPUs."""
 
         def coefficients(at: Array, size: int) -> Array:
-            total = lambda values: jnp.zeros(size).at[at].add(dS[:, None] * values, mode="drop")
+            total = lambda values: _total(size, at, values, dS)
             return total(self.real) if self.imaginary is None else total(self.real) + 1j * total(self.imaginary)
 
         if self.few is not None:
             return _moving(self.surface, self.few.matrix(coefficients))
         shape = self.surface.shape
         return _moving(self.surface, self.surface.matrix(coefficients(self.at, int(np.prod(shape))).reshape(shape)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _total(size: int, at: Array, values: Array, dS: Float[Array, " M"]) -> Array:
+    """Σ_i of the values of field i times dS^i, where they stand."""
+    return jnp.zeros(size).at[at].add(dS[:, None] * values, mode="drop")
 
 
 class FieldNoise(Noise):
@@ -74,7 +82,8 @@ def fluid_noise(surface: Surface, modes: Any, amplitude: Any, shells: Any, field
     noise = _on_modes(surface, pairs, _amplitudes(surface, pairs, amplitude), many)
     if many:
         return [noise]
-    return [salt(jnp.stack([noise.apply(None, row) for row in jnp.eye(len(pairs))]))]
+    fields = [noise.apply(None, row) for row in np.eye(len(pairs))]
+    return [salt(jnp.stack(fields) if checks.is_traced(amplitude) else jnp.asarray(np.stack(fields)))]
 
 
 def white_stirring(surface: Surface, shells: Any, amplitude: Any) -> list[Any]:
@@ -142,8 +151,13 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array,
         options = {"surface": surface, "at": placed(at), "few": surface.few(at)}
         return ModeNoise(size=len(pairs), real=amplitudes[:, None], imaginary=None, **options)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
-    real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
-    imaginary = amplitudes.imag[:, None] * np.array([1.0, -1.0]) if jnp.iscomplexobj(amplitudes) else None
+    if checks.is_traced(amplitudes):
+        real, given = jnp.repeat(amplitudes.real[:, None], 2, axis=1), amplitudes
+    else:  # without a program for each operation
+        given = np.asarray(amplitudes)
+        real = placed(np.repeat(given.real[:, None], 2, axis=1))
+    imaginary = given.imag[:, None] * np.array([1.0, -1.0]) if jnp.iscomplexobj(given) else None
+    imaginary = imaginary if imaginary is None else jnp.asarray(imaginary)
     few = surface.few(at) if many else None
     return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary, few=few)
 

@@ -55,6 +55,14 @@ def flow_residual(C, sigma, mu, hi, lo):
     return _floats(_fixed(hi) + _fixed(lo) - _taylor(_fixed(C), _fixed(sigma), _fixed(mu)))
 
 
+def chain_residual(C, sigmas, mu, end):
+    """end − exp(ad*_σ) … μ, by each σ in turn."""
+    C, state = _fixed(C), _fixed(mu)
+    for sigma in sigmas:
+        state = _taylor(C, _fixed(sigma), state)
+    return _floats(_fixed(end) - state)
+
+
 def dexp(ad):
     """Σ ad^k/(k + 1)!, the matrix of dexp, rounded to doubles at the end."""
     a = _fixed(ad)

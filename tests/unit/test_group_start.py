@@ -1,5 +1,7 @@
 """g0: the group element at the start of a run."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,16 +21,22 @@ ALGEBRAS = {
 RUN = {"t1": 0.4, "dt": 0.05, "save_every": 2, "group": True, "integrator": cj.HeunMK()}
 
 
+@cache
+def _programs(algebra):
+    return jax.jit(algebra.element), jax.jit(algebra.group_exp)
+
+
 def start(algebra, seed=0):
     """A system, a state and a group element."""
     rng = np.random.default_rng(seed)
     weights = np.linspace(0.5, 1.5, algebra.dim)
-    element = lambda: algebra.element(jnp.asarray(rng.standard_normal(algebra.dim)))
+    element, exp = _programs(algebra)
+    mu0, sigma = (element(rng.standard_normal(algebra.dim)) for _ in range(2))
 
     def h(mu):
         return 0.5 * jnp.sum(weights * algebra.coordinates(mu) ** 2)
 
-    return h, element(), jax.tree.map(np.asarray, algebra.group_exp(element()))
+    return h, mu0, jax.tree.map(np.asarray, exp(sigma))
 
 
 def close(a, b, tol=1e-13):
@@ -50,7 +58,7 @@ def test_the_start_is_a_factor(name, side):
     sol = cj.solve(system, mu0, g0=g0, **RUN)
     np.testing.assert_array_equal(sol.mu, plain.mu)
     product = algebra.group_product
-    moved = jax.vmap(lambda k: product(g0, k) if side == "left" else product(k, g0))(plain.g)
+    moved = jax.jit(jax.vmap(lambda k: product(g0, k) if side == "left" else product(k, g0)))(plain.g)
     close(sol.g, moved)
     close(jax.tree.map(lambda x: x[0], sol.g), g0)
 
@@ -98,7 +106,7 @@ def test_derivatives():
     system, mu0 = cj.models.rigid_body(alpha=None)
     _, _, g0 = start(cj.SO3())
     k = cj.solve(system, mu0, **RUN).g[-1]
-    got = jax.jacobian(lambda g: jnp.asarray(cj.solve(system, mu0, g0=g, **RUN).g[-1]))(jnp.asarray(g0))
+    got = jax.jit(jax.jacobian(lambda g: jnp.asarray(cj.solve(system, mu0, g0=g, **RUN).g[-1])))(g0)
     np.testing.assert_allclose(got, np.einsum("ia,bj->ijab", np.eye(3), k), atol=1e-12)
 
 

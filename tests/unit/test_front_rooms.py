@@ -123,9 +123,11 @@ def test_a_key_that_was_traced_first_is_a_number_afterwards():
 
 
 def test_derivative_of_an_attitude():
+    @jax.jit
+    @jax.value_and_grad
     def f(x):
         sol = cj.solve(BODY, jnp.asarray(PI0) * x, **RUN, key=1, group=True)
         return jnp.sum(sol.attitude("quaternion") @ jnp.arange(1.0, 5.0))
 
     e = 1e-5
-    np.testing.assert_allclose(jax.grad(f)(1.0), (f(1.0 + e) - f(1.0 - e)) / (2 * e), rtol=1e-7)
+    np.testing.assert_allclose(f(1.0)[1], (f(1.0 + e)[0] - f(1.0 - e)[0]) / (2 * e), rtol=1e-7)

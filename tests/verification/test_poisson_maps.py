@@ -39,7 +39,7 @@ SYSTEMS = {
     "su(3)": cj.System(
         cj.SU(3),
         lambda W: jnp.sum(0.1 * WEIGHTS * coordinates(W) ** 2 + 0.05 * coordinates(W) ** 4),
-        [cj.salt(cj.SU(3).element(jnp.asarray(BETA[0])))],
+        [cj.salt(jax.jit(cj.SU(3).element)(BETA[0]))],
         side="right",
     ),
 }
@@ -49,10 +49,9 @@ def defect(system, integrator, seed=1):
     """Of one large step from a random state, with large increments."""
     c = np.random.default_rng(seed).standard_normal(system.algebra.dim)
     S = 0.4 * np.cos(1.0 + np.arange(system.n_noise))
-    D, end = _derivative(system, _plain(integrator), jnp.asarray(c), jnp.asarray(S))
-    before, after = (np.asarray(system.algebra.poisson(system.algebra.element(x))) for x in (c, end))
-    assert worst(np.asarray(end) - c) > 0.05  # it moved
-    return worst(np.asarray(D) @ before @ np.asarray(D).T - after)
+    D, end, before, after = map(np.asarray, _derivative(system, _plain(integrator), jnp.asarray(c), jnp.asarray(S)))
+    assert worst(end - c) > 0.05  # it moved
+    return worst(D @ before @ D.T - after)
 
 
 def _plain(integrator):
@@ -65,6 +64,8 @@ def _plain(integrator):
 
 @eqx.filter_jit
 def _derivative(system, integrator, c, S):
+    """DΦ and Φ at a state with coordinates c, and J there and at Φ."""
+
     def step(c):
         mu = system.algebra.element(c)
         dS = Increment(S, jnp.full((), jnp.inf))
@@ -72,7 +73,9 @@ def _derivative(system, integrator, c, S):
         end = system.algebra.coordinates(mu)
         return end, end
 
-    return jax.jacfwd(step, has_aux=True)(c)
+    D, end = jax.jacfwd(step, has_aux=True)(c)
+    before, after = jax.vmap(lambda x: system.algebra.poisson(system.algebra.element(x)))(jnp.stack([c, end]))
+    return D, end, before, after
 
 
 CLAIMED = [name for name, i in INTEGRATORS.items() if i.claims.symplectic]

@@ -82,7 +82,7 @@ def fluid_noise(surface: Surface, modes: Any, amplitude: Any, shells: Any, field
     noise = _on_modes(surface, pairs, _amplitudes(surface, pairs, amplitude), many)
     if many:
         return [noise]
-    fields = [noise.apply(None, row) for row in np.eye(len(pairs))]
+    fields = [noise.apply(None, placed(row)) for row in np.eye(len(pairs))]
     return [salt(jnp.stack(fields) if checks.is_traced(amplitude) else jnp.asarray(np.stack(fields)))]
 
 
@@ -151,13 +151,13 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array,
         options = {"surface": surface, "at": placed(at), "few": surface.few(at)}
         return ModeNoise(size=len(pairs), real=amplitudes[:, None], imaginary=None, **options)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
+    given: Any = amplitudes
     if checks.is_traced(amplitudes):
-        real, given = jnp.repeat(amplitudes.real[:, None], 2, axis=1), amplitudes
+        real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     else:  # without a program for each operation
         given = np.asarray(amplitudes)
         real = placed(np.repeat(given.real[:, None], 2, axis=1))
-    imaginary = given.imag[:, None] * np.array([1.0, -1.0]) if jnp.iscomplexobj(given) else None
-    imaginary = imaginary if imaginary is None else jnp.asarray(imaginary)
+    imaginary = jnp.asarray(given.imag[:, None] * np.array([1.0, -1.0])) if jnp.iscomplexobj(given) else None
     few = surface.few(at) if many else None
     return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary, few=few)
 

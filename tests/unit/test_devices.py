@@ -82,13 +82,11 @@ def a_port():
         return found.getsockname()[1]
 
 
-def test_a_run_on_four_devices_goes_on_on_two(tmp_path):
-    """The state lies in rows on the devices, memory is shared out, and results are those of one device."""
-    run(
-        f"""
+# The state lies in rows on the devices, memory is shared out, and results are those of one device.
+FOUR = """
 import warnings
 system, W = torus(33)
-path, run = {str(tmp_path / "run.zarr")!r}, dict(dt=0.02, save_every=5)
+path, run = {path!r}, dict(dt=0.02, save_every=5)
 held = []
 put = spreading.Spread.put
 def seen(self, tree):
@@ -105,11 +103,7 @@ assert "platform.devices: the store has 4, this run has 2" in str(said[-1].messa
 here = cj.solve(system, W, t1=0.4, **run)
 assert off(here.mu, there.mu) < 1e-13, off(here.mu, there.mu)
 assert off(here.mu[0], here.mu[-1]) > 1e-2
-""",
-        4,
-    )
-
-
+"""
 TOGETHER = """
 import errno, signal, traceback
 from coadjoint.running import loop
@@ -167,13 +161,15 @@ assert off(here.mu[0], here.mu[-1]) > 1e-2
 """
 
 
-def test_all_processes_write_one_store_and_others_go_on(tmp_path):
-    """A sphere, on 4 devices of two, then on 8, 2 and 1, equal to one device all the way to round-off.
+def test_runs_on_several_devices_and_processes_go_on_on_others(tmp_path):
+    """A torus on four devices, then on two; a sphere on 4 devices of two processes, then on 8, 2 and 1.
 
-    A full disk and Ctrl-C end both processes with a sentence; one that dies between leaves a checkpoint that is whole.
+    They are equal to one device all the way to round-off. A full disk and Ctrl-C end both processes with a sentence;
+    one that dies between leaves a checkpoint that is whole. The torus runs while the other one waits for it.
     """
     path, port = tmp_path / "run.zarr", a_port()
     both = [start(TOGETHER.format(path=str(path)), 2, me, 2, port) for me in range(2)]
+    run(FOUR.format(path=str(tmp_path / "torus.zarr")), 4)
     (first, error), (second, _) = (process.communicate(timeout=600) for process in both)
     assert [process.returncode != 0 for process in both] == [True, True]
     assert "process 1 cannot write its part, and says why. It holds the run up to step 2 (t = 0.2)" in first

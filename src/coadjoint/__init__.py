@@ -9,7 +9,7 @@ import jax as _jax
 
 if "JAX_ENABLE_X64" not in _os.environ:
     _jax.config.update("jax_enable_x64", True)
-# JAX would reserve three quarters of a GPU's memory at its first use, which takes two seconds on a large one.
+# JAX would reserve three quarters of a GPU's memory at its first use, which takes a second or more on a large one.
 _os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 from . import fluids, models

@@ -176,6 +176,7 @@ def _check_gpu(page, gpu):
         f"{long['seconds']:.1f} s and {long['peak bytes'] / 1e9:.2f} GB",
         f"{gpu['casimirs']['largest error']:.1e}",
         f"{', '.join(begins[:-1])} and {begins[-1]} s",
+        "{:.1f}, {:.1f} and {:.1f} s".format(*gpu["start"]["seconds, memory reserved"]),
         f"{faster[0]:.2f} and {faster[1]:.2f} times as fast as CUDA C++",
         f"{with_tree[0]:.0f} and {with_tree[1]:.0f} times",
         f"{fastest[0]:.0f} and {fastest[1]:.0f} times",

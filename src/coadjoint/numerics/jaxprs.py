@@ -24,7 +24,7 @@ CALLS = {
 }
 
 _FUNCTIONS = ("jit", "pjit")  # those of functions
-MARKS = ("likely", "rough", "rounded", "seldom")  # names of functions that say how they may be computed
+_MARKS = ("likely", "rough", "rounded", "seldom")  # names of functions that say how they may be computed
 
 
 class Scan(NamedTuple):
@@ -93,15 +93,14 @@ def wanted(jaxpr: jex.Jaxpr) -> list[Any]:
 
 def _trimmed(eqn: Any, used: set) -> Any:
     """A call of a function, of whose results only some are used, as one that has no others, nor what they take."""
-    if eqn.primitive.name not in _FUNCTIONS or eqn.params["name"] in MARKS or all(v in used for v in eqn.outvars):
+    if eqn.primitive.name not in _FUNCTIONS or eqn.params["name"] in _MARKS or all(v in used for v in eqn.outvars):
         return eqn
     program = closed(eqn.params["jaxpr"])
     kept = [(v, x) for v, x in zip(eqn.outvars, program.jaxpr.outvars, strict=True) if v in used]
     inner = program.jaxpr.replace(outvars=[x for _, x in kept])
     inner = inner.replace(eqns=wanted(inner))
-    read = {v for e in inner.eqns for v in e.invars if not isinstance(v, jex.Literal)} | {
-        x for _, x in kept if not isinstance(x, jex.Literal)
-    }
+    uses = [*(v for e in inner.eqns for v in e.invars), *inner.outvars]
+    read = {v for v in uses if not isinstance(v, jex.Literal)}
     given = [(v, x) for v, x in zip(eqn.invars, inner.invars, strict=True) if x in read]
     inner = inner.replace(invars=[x for _, x in given])
     params = eqn.params | {"jaxpr": jex.ClosedJaxpr(inner, program.consts)}

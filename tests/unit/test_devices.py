@@ -4,18 +4,16 @@ Devices are made of a CPU by XLA's flag, which a process must have from its star
 own, which talk to each other (jax.distributed) where there are two.
 """
 
-import os
 import random
 import re
 import socket
-import subprocess
-import sys
 import time
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from processes import Process
 
 import coadjoint as cj
 from coadjoint.store.checkpoints import Checkpoints, block_name, piece_name
@@ -62,8 +60,7 @@ def memory(n, devices, system, mu0, **options):
 
 
 def start(code, devices, me=0, processes=1, port=0):
-    command = [sys.executable, "-c", PROGRAM + code, *map(str, (me, processes, port, devices))]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    return Process(PROGRAM + code, *map(str, (me, processes, port, devices)))
 
 
 def ended(process, seconds=1200):

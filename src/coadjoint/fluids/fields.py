@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..numerics import checks, random
+from ..numerics.arrays import placed
 from .harmonics import associated_legendre
 from .sphere import Sphere
 from .surface import Coefficients, Surface
@@ -25,7 +25,7 @@ def random_field(
     z = np.asarray(random.initial_normals(key, 2, count, member))
     if isinstance(surface, Torus):
         raw = (z[:, 0] + 1j * z[:, 1]).reshape(surface.shape)
-        raw = raw + np.conj(np.asarray(mirror(raw)))
+        raw = raw + np.conj(mirror(raw))
     else:
         raw = z[:, 0]
     energies = np.bincount(shells.ravel(), (np.abs(raw) ** 2 * surface.inverse_eigenvalues()).ravel())
@@ -49,7 +49,7 @@ def vortices(surface: Surface, positions: Any, strengths: Any, radius: float = 0
         raise ValueError(f"positions must be pairs of finite numbers, one for each vortex, not {positions!r}.")
     total = sum(g * point(surface, *x) for g, x in zip(gamma, at, strict=True))
     out = total * np.exp(-0.5 * r**2 * surface.eigenvalues)
-    return jnp.asarray(np.where(surface.eigenvalues > 0, out, 0.0))
+    return placed(np.where(surface.eigenvalues > 0, out, 0.0))
 
 
 def point(surface: Surface, first: float, second: float) -> np.ndarray:
@@ -89,4 +89,4 @@ def jet(surface: Surface, *, at: float | None = None, width: float = 0.3, speed:
 
 def _of_size(surface: Surface, coefficients: np.ndarray, rms: float) -> Coefficients:
     size = np.sqrt(surface.weight * np.sum(np.abs(coefficients) ** 2))
-    return jnp.asarray(coefficients * (rms / size))
+    return placed(coefficients * (rms / size))

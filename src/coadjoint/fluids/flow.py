@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..algebras.su import dagger
 from ..numerics import checks
+from ..numerics.arrays import placed
 from .sphere import index
 from .surface import Coefficients, Matrix, Surface, compiled
 
@@ -40,7 +41,9 @@ class Flow(eqx.Module):
             raise ValueError(f"screening must not be below 0, not {screening!r}.")
         background = None
         if omega:
-            background = jnp.zeros(surface.shape).at[index(1, 0)].set(2 * omega * np.sqrt(4 * np.pi / 3))
+            zonal = np.zeros(surface.shape)
+            zonal[index(1, 0)] = 2 * omega * np.sqrt(4 * np.pi / 3)
+            background = placed(zonal)
         if topography is not None:
             b = surface.given("topography", topography)
             background = b if background is None else background + b

@@ -83,7 +83,7 @@ def fluid_noise(surface: Surface, modes: Any, amplitude: Any, shells: Any, field
     if many:
         return [noise]
     fields = [noise.apply(None, placed(row)) for row in np.eye(len(pairs))]
-    return [salt(jnp.stack(fields) if checks.is_traced(amplitude) else jnp.asarray(np.stack(fields)))]
+    return [salt(jnp.stack(fields) if checks.is_traced(amplitude) else placed(np.stack(fields)))]
 
 
 def white_stirring(surface: Surface, shells: Any, amplitude: Any) -> list[Any]:
@@ -91,7 +91,7 @@ def white_stirring(surface: Surface, shells: Any, amplitude: Any) -> list[Any]:
     if shells is None:
         return []
     pairs, amplitudes = _of_shells(surface, shells, amplitude, "stirring")
-    fields = _on_modes(surface, pairs, jnp.asarray(amplitudes))
+    fields = _on_modes(surface, pairs, placed(amplitudes))
     return [Stirring(size=len(pairs), fields=fields, factor=1.0 / surface.rate)]
 
 
@@ -146,12 +146,13 @@ def _amplitudes(surface: Surface, pairs: list[tuple[int, int]], amplitude: Any) 
 
 def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array, many: bool = True) -> ModeNoise:
     n = surface.n
+    given: Any = amplitudes
     if not isinstance(surface, Torus):
         at = np.array([[index(l, m)] for l, m in pairs])
+        real = given[:, None] if checks.is_traced(given) else placed(np.asarray(given)[:, None])
         options = {"surface": surface, "at": placed(at), "few": surface.few(at)}
-        return ModeNoise(size=len(pairs), real=amplitudes[:, None], imaginary=None, **options)
+        return ModeNoise(size=len(pairs), real=real, imaginary=None, **options)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
-    given: Any = amplitudes
     if checks.is_traced(amplitudes):
         real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     else:  # without a program for each operation
@@ -201,7 +202,7 @@ def _given(surface: Surface, fields: Any) -> Any:
     torus = isinstance(surface, Torus)
     as_values = array.dtype.kind != "c" if torus else array.ndim == 3
     take = surface.from_values if as_values else lambda x, name: surface.check(name, x)
-    stack = jnp.stack([take(field, name=f"noise_fields[{i}]") for i, field in enumerate(array)])
+    stack = placed(np.stack([take(field, name=f"noise_fields[{i}]") for i, field in enumerate(array)]))
     if surface.large:  # a program that made them matrices would need the tables
         return salt(_moving(surface, surface.matrix(stack)))
     return FieldNoise(size=len(stack), surface=surface, coefficients=stack)

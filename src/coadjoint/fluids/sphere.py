@@ -184,7 +184,7 @@ class Sphere(Surface):
             if m:
                 c[l**2 + l - m] = -amplitude.imag
         c[0] = 0.0
-        return jnp.asarray(c)
+        return placed(c)
 
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """n² real numbers, that of l = 0 zero."""
@@ -198,7 +198,8 @@ class Sphere(Surface):
             )
         if abs(host[0]) > 1e-12 * max(np.abs(host).max(), 1e-300):
             raise ValueError(f"{name}[0], the mean vorticity (l = 0), must be 0, not {host[0]:g}.")
-        return jnp.asarray(host).at[0].set(0.0)
+        host[0] = 0.0
+        return placed(host)
 
 
 def _each(fn: Callable[[Array], Array], x: Array) -> Array:

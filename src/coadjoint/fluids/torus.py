@@ -127,15 +127,17 @@ class Torus(Surface):
         m = wavenumbers(self.n) % len(field)
         omega = np.fft.fft2(field, norm="forward")[np.ix_(m, m)]
         omega[0, 0] = 0.0
-        return jnp.asarray(0.5 * (omega + np.conj(np.asarray(mirror(omega)))))
+        return placed(0.5 * (omega + np.conj(mirror(omega))))
 
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """Conjugate at opposite modes, no mean, and of a size that a vorticity may have."""
-        omega = coefficients
-        if not checks.is_traced(omega):
-            omega = _real_field(name, omega, self.n)
-        omega = jnp.asarray(omega, jnp.complex128)
-        return (0.5 * (omega + jnp.conj(mirror(omega)))).at[0, 0].set(0.0)
+        if checks.is_traced(coefficients):
+            omega = jnp.asarray(coefficients, jnp.complex128)
+            return (0.5 * (omega + jnp.conj(mirror(omega)))).at[0, 0].set(0.0)
+        host = _real_field(name, coefficients, self.n).astype(complex)
+        host = 0.5 * (host + np.conj(mirror(host)))
+        host[0, 0] = 0.0
+        return placed(host)
 
     def _points(self, points: Any) -> int:
         size = self.n if points is None else checks.count("points", points)
@@ -252,7 +254,8 @@ def wavenumbers(n: int) -> np.ndarray:
 
 def mirror(omega: Any) -> Any:
     """ω_{−m}."""
-    return jnp.roll(omega[::-1, ::-1], (1, 1), axis=(0, 1))
+    xp: Any = np if isinstance(omega, np.ndarray) else jnp  # without a program for each operation
+    return xp.roll(omega[::-1, ::-1], (1, 1), axis=(0, 1))
 
 
 def real_values(name: str, values: Any) -> np.ndarray:
@@ -275,7 +278,7 @@ def _real_field(name: str, omega: Any, n: int) -> np.ndarray:
     if host.dtype.kind not in "fiuc" or not np.all(np.isfinite(host)):
         raise ValueError(f"{name} must be finite numbers.")
     largest = max(np.abs(host).max(), 1e-300)
-    defect = np.abs(host - np.conj(np.asarray(mirror(host))))
+    defect = np.abs(host - np.conj(mirror(host)))
     if defect.max() > 1e-12 * largest:
         i, j = (int(wavenumbers(n)[k]) for k in np.unravel_index(np.argmax(defect), defect.shape))
         raise ValueError(

@@ -303,7 +303,10 @@ def _traces(su, n, mu):
 
 @pytest.mark.parametrize("given", [False, True], ids=["double-double", "four Casimirs given"])
 def test_hidden_casimirs_of_magnetised_matrices_do_not_drift(given):
-    """su(3) ⋉ su(3)* in real coordinates: the cubic Casimirs, in double-double or with all four given."""
+    """su(3) ⋉ su(3)* in real coordinates: the cubic Casimirs, in double-double or with all four given.
+
+    By the plain flow they are off by 8e-15 in the end, whatever the method.
+    """
     C = cj.StructureConstants(SU3)
 
     def casimirs(mu):
@@ -319,10 +322,11 @@ def test_hidden_casimirs_of_magnetised_matrices_do_not_drift(given):
     h = lambda mu: 0.5 * jnp.sum(mu[:8] ** 2 / weights) + 0.5 * jnp.sum(mu[8:] ** 2 * weights) / 8
     system = cj.System(algebra, h, [cj.salt(0.1 * normal(16))], side="right")
     mu0 = normal(16, seed=1)
-    sol = cj.solve(system, mu0, t1=20.0, dt=0.01, key=0, save_every=100, **QUICK)
+    method = cj.EulerMaruyamaMK()  # the least to compile
+    sol = cj.solve(system, mu0, t1=200.0, dt=0.01, key=0, save_every=1000, integrator=method)
     values = np.asarray(jax.jit(jax.vmap(casimirs))(sol.mu))
     w, b = np.linalg.norm(mu0[:8]), np.linalg.norm(mu0[8:])
-    assert np.max(abs(values - values[0]) / [b**2, w * b, b**3, w * b**2]) < 1e-14
+    assert np.max(abs(values - values[0]) / [b**2, w * b, b**3, w * b**2]) < 2e-15
 
 
 def test_casimirs_that_depend_on_each_other_do_not_count_twice():

@@ -255,6 +255,16 @@ def test_methods_that_cannot_be_spread(monkeypatch):
         cj.solve(system, W, **run | {"devices": 10})
 
 
+def test_programs_from_a_cache_are_not_for_several_processes():
+    """They crashed in Gloo when a run went on."""
+    from coadjoint.running.devices import _check_cache
+
+    with pytest.raises(ValueError, match=r"compilation cache, and JAX_COMPILATION_CACHE_DIR is 'there': unset it"):
+        _check_cache("there", {0, 1}, "cpu")
+    for folder, processes, platform in ((None, {0, 1}, "cpu"), ("there", {0}, "cpu"), ("there", {0, 1}, "gpu")):
+        _check_cache(folder, processes, platform)
+
+
 # What takes longer.
 
 BOTH = """
@@ -329,18 +339,20 @@ assert off(here.mu[0], here.mu[-1]) > 1e-2
 
 
 @pytest.mark.slow
-def test_killed_processes_and_on_with_one(tmp_path, monkeypatch):
+def test_killed_processes_and_on_with_one(tmp_path):
     """At random moments, the first or another: the other one ends too, soon, and the store goes on, whole."""
-    for name, value in (("DIR", tmp_path / "compiled"), ("MIN_COMPILE_TIME_SECS", 0), ("MIN_ENTRY_SIZE_BYTES", -1)):
-        cache = "JAX_COMPILATION_CACHE_DIR" if name == "DIR" else f"JAX_PERSISTENT_CACHE_{name}"
-        monkeypatch.setenv(cache, str(value))
     path, moments = tmp_path / "run.zarr", random.Random(0)
     own, steps = path / "checkpoint" / "part-000000.npz", [0]
+
+    def gone_on():  # a resumed run also writes the checkpoint that it begins with
+        found = Checkpoints(path).read(0) if own.exists() else None
+        return found is not None and found.step > steps[-1]
+
     for victim in (1, 0):
-        port, began = a_port(), time.time()
+        port = a_port()
         code = LONG.format(out=str(path), resume=path.exists())
         both = [start(code, 1, me, 2, port) for me in range(2)]
-        while not (own.exists() and own.stat().st_mtime > began) and all(p.poll() is None for p in both):
+        while not gone_on() and all(p.poll() is None for p in both):
             time.sleep(0.05)
         time.sleep(moments.uniform(0.0, 2.0))
         both[victim].kill()

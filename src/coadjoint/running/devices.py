@@ -60,4 +60,15 @@ def _devices(devices: Any) -> tuple:
     missing = set(range(jax.process_count())) - {device.process_index for device in devices}
     if len({device.process_index for device in devices}) > 1 and missing:
         raise ValueError(f"devices: none of them is of process {min(missing)}; all processes must take part.")
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    _check_cache(folder, {device.process_index for device in devices}, devices[0].platform)
     return tuple(devices)
+
+
+def _check_cache(folder: str | None, processes: set[int], platform: str) -> None:
+    """Programs that CPUs of several processes read from JAX's cache disagree on who sends what, and crash in Gloo."""
+    if folder and len(processes) > 1 and platform == "cpu":
+        raise ValueError(
+            f"devices: CPUs of several processes cannot run programs from JAX's compilation cache, and "
+            f"JAX_COMPILATION_CACHE_DIR is {folder!r}: unset it."
+        )

@@ -36,6 +36,9 @@ def over(plan: Plan, devices: Any) -> Plan:
         raise ValueError("devices= does not follow the group element, which needs eigenvalues: leave out group=True.")
     if plan.backend not in ("auto", "xla"):
         raise ValueError(f'devices= is for backend="xla", not {plan.backend!r}.')
+    config: Any = jax.config
+    cache = config.jax_compilation_cache_dir if config.jax_enable_compilation_cache else None
+    _check_cache(cache, {device.process_index for device in found}, jax.devices()[0].platform)
     return replace(plan, devices=found, backend="xla")
 
 
@@ -60,8 +63,6 @@ def _devices(devices: Any) -> tuple:
     missing = set(range(jax.process_count())) - {device.process_index for device in devices}
     if len({device.process_index for device in devices}) > 1 and missing:
         raise ValueError(f"devices: none of them is of process {min(missing)}; all processes must take part.")
-    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    _check_cache(folder, {device.process_index for device in devices}, devices[0].platform)
     return tuple(devices)
 
 

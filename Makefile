@@ -42,7 +42,7 @@ GPU_PYTHON ?= python3
 bench-gpu: ## time it on a GPU beside CUDA C++, XLA and diffrax; name a Python with JAX for CUDA by GPU_PYTHON=
 	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu.py
 
-docs: $(READY) ## write the table that is made from the code into docs/methods.md
+docs: $(READY) ## write the table that is made from the code into docs/reference/methods.md
 	$(BIN)/python docs/tables.py
 
 # Whatever a page shows is computed here; nothing is asked of the network. The page of the paper is a quick reproduction.

@@ -1,4 +1,4 @@
-"""The site: Sphinx with MyST-NB and the PyData theme; `make site` builds it (docs/project/site.md)."""
+"""The site: Sphinx with MyST-NB and the PyData theme; `make site` builds it (docs/development/site.md)."""
 
 import os
 import re
@@ -114,39 +114,28 @@ def _copy_mathjax(app: Any, error: Exception | None) -> None:
 
 # Files of the repository's root that are pages of the site too.
 _ROOT_FILES = {
-    "project/conduct": "CODE_OF_CONDUCT.md",
-    "project/contributing": "CONTRIBUTING.md",
-    "project/changelog": "CHANGELOG.md",
+    "development/conduct": "CODE_OF_CONDUCT.md",
+    "development/contributing": "CONTRIBUTING.md",
+    "development/changelog": "CHANGELOG.md",
 }
 _LINKS = {
-    "](docs/references.bib)": "](bibliography.md)",
+    "](docs/references.bib)": "](../reference/bibliography.md)",
     "](docs/": "](../",
     "](CHANGELOG.md)": "](changelog.md)",
     "](CONTRIBUTING.md)": "](contributing.md)",
+    "](README.md)": "](../index.md)",
 }
 
 
 def _mend_source(app: Any, docname: str, source: list[str]) -> None:
-    """Take in the files of the root, and mend links of pages that are read in the repository as well."""
+    """Insert the files of the root; on the site, link recorded results and references to their pages."""
     if docname in _ROOT_FILES:
         source[0] = (HERE.parent / _ROOT_FILES[docname]).read_text(encoding="utf-8")
         for here, there in _LINKS.items():
             source[0] = source[0].replace(here, there)
-    elif "/" not in docname:
-        source[0] = re.sub(r"\]\(\.\./benchmarks/results/(cpu|gpu)\.md\)", "](project/results.md)", source[0])
-        source[0] = source[0].replace("](references.bib)", "](project/bibliography.md)")
-    elif docname == "learn/index":  # places of pages that are not written yet
-        missing = [name for name in re.findall(r"^\.\./(\w+)\*$", source[0], re.MULTILINE) if not _pages(name + "*")]
-        source[0] = re.sub(rf"^\.\./({'|'.join(missing) or '$'})\*\n", "", source[0], flags=re.MULTILINE)
-    elif docname == "understand/index":  # a page that nobody has given its place yet is found here
-        text = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("*/index.md"))
-        known = {*re.findall(r"\.\./(\w+)", text), "index", "compare"}
-        rest = [f"../{name}" for name in _pages("*") if name not in known]
-        source[0] = source[0].replace("../architecture\n", "\n".join(["../architecture", *rest, ""]))
-
-
-def _pages(pattern: str) -> list[str]:
-    return sorted(path.stem for path in HERE.glob(f"{pattern}.md"))
+    else:
+        source[0] = re.sub(r"\]\([./]*benchmarks/results/(cpu|gpu)\.md\)", "](/reference/results.md)", source[0])
+        source[0] = re.sub(r"\]\([./]*references\.bib\)", "](/reference/bibliography.md)", source[0])
 
 
 def setup(app: Any) -> None:

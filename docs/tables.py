@@ -1,10 +1,10 @@
-"""Write the table that is made from the code into docs/methods.md (`make docs`)."""
+"""Write the table that is made from the code into docs/reference/methods.md (`make docs`)."""
 
 from pathlib import Path
 
 from coadjoint.integrators import ALL, claims_table
 
-PAGE = Path(__file__).with_name("methods.md")
+PAGE = Path(__file__).with_name("reference") / "methods.md"
 
 before, rest = PAGE.read_text(encoding="utf-8").split("<!-- claims -->\n")
 after = rest.split("<!-- /claims -->")[1]

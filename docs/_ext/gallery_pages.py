@@ -65,7 +65,7 @@ def _write(app: Any) -> None:
         if chosen:
             lines += [f"## {group}\n", "::::{grid} 1 2 3 3\n:gutter: 2\n", *map(_card, chosen), "::::\n"]
     names = "\n".join(path.stem for path in SCRIPTS)
-    lines.append(f"```{{toctree}}\n:hidden:\n\n{names}\n```\n")
+    lines.append(f"```{{toctree}}\n:hidden:\n\n../../gallery/case_studies\n{names}\n```\n")
     _put("index.md", "\n".join(lines))
     for path in SCRIPTS:
         s = read(path)

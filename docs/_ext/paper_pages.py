@@ -26,7 +26,7 @@ def _section(e: PaperExperiment) -> Iterator[str]:
 
 def page() -> str:
     """The page: words of our own, then every experiment with its claims."""
-    intro = (HERE / "understand" / "paper_intro.txt").read_text(encoding="utf-8")
+    intro = (HERE / "explanation" / "paper_intro.txt").read_text(encoding="utf-8")
     intro = intro.replace("KEY", STUDY)
     return "\n".join([intro, *(line for e in load_study().experiments for line in _section(e))])
 

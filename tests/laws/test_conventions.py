@@ -1,4 +1,4 @@
-"""Pins docs/conventions.md: signs, sides and orders, each with numbers written out by hand or by NumPy."""
+"""Pins docs/reference/conventions.md: signs, sides and orders, each with numbers written out by hand or by NumPy."""
 
 import equinox as eqx
 import jax

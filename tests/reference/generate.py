@@ -1,7 +1,7 @@
 """Reference solutions in 60-digit arithmetic, written to the JSON files beside this script.
 
 Run it as `python tests/reference/generate.py` (two minutes). It needs mpmath only and shares no code with
-`coadjoint`. Conventions are those of docs/conventions.md: `<ad*_x mu, y> = <mu, [x, y]>`,
+`coadjoint`. Conventions are those of docs/reference/conventions.md: `<ad*_x mu, y> = <mu, [x, y]>`,
 `flow(x, mu) = exp(ad*_x) mu`, and one step of TMK (s = +1 left, -1 right) is
 
     sigma = dt grad h(m) + sum_i dS^i grad h_i(m),   m = (mu + flow(s sigma, mu)) / 2,

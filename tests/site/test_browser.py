@@ -133,7 +133,7 @@ def test_search_finds(tab, address, words, page):
 
 
 def test_the_notebooks_can_be_downloaded(tab, address):
-    for page in ("learn/first_figure", "learn/noise", "understand/tmk"):
+    for page in ("tutorials/first_figure", "tutorials/noise", "explanation/tmk"):
         assert (SITE / f"{page}.ipynb").is_file()
         assert f"{Path(page).name}.ipynb" in parsed(f"{page}.html").links
 

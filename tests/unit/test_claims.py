@@ -1,4 +1,4 @@
-"""The claims: their table in docs/methods.md, the costs that they declare, and the recommendations made from them."""
+"""Declared claims of methods: the table in docs/reference/methods.md, costs, and recommendations made from them."""
 
 import inspect
 from collections import Counter
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_table_is_current():
     """`make docs` writes it; a stale one fails here."""
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "methods.md").read_text(encoding="utf-8")
     assert text.split("<!-- claims -->\n")[1].split("<!-- /claims -->")[0] == claims_table(ALL)
 
 

@@ -563,7 +563,7 @@ def test_file_systems_whose_locks_do_not_hold(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Port 8787 is already in use")  # of another dashboard on this machine
 def test_the_job_script_of_the_page():
-    """What docs/clusters.md submits to Slurm, without a queue."""
+    """What docs/guides/dask.md submits to Slurm, without a queue."""
     pytest.importorskip("dask_jobqueue")
     page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
     (block,) = (b.partition("```")[0] for b in page.split("```python\n")[1:] if "job_script" in b)

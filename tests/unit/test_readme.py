@@ -13,9 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 # Pages whose ```python blocks are run, in order and in one namespace a page. A ```text block that
 # directly follows one is what it prints.
-PAGES = ["README.md", "docs/random.md", "docs/methods.md", "docs/fluids.md", "docs/stores.md", "docs/temperature.md"]
-PAGES += ["docs/index.md", "docs/reference/index.md", "docs/reference/examples.md"]
-PAGES += [f"docs/extend/{page}.md" for page in ("algebra", "backend", "integrator", "model")]
+PAGES = ["README.md", "docs/index.md", "docs/explanation/random.md"]
+PAGES += [f"docs/guides/{page}.md" for page in ("fluids", "stores", "temperature")]
+PAGES += [f"docs/reference/{page}.md" for page in ("examples", "index", "methods")]
+PAGES += [f"docs/development/extend/{page}.md" for page in ("algebra", "backend", "integrator", "model")]
 
 BLOCK = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 

@@ -105,7 +105,7 @@ def test_docstrings_cite(reference):
     assert docstrings.cited("nothing of the kind") == []
 
 
-UNTRIED = {"docs/gpu.md", "docs/clusters.md"}  # which need a GPU, a cluster
+UNTRIED = {"docs/guides/gpus.md", "docs/guides/dask.md"}  # which need a GPU, a cluster
 
 
 def test_every_page_with_examples_is_run():
@@ -165,7 +165,7 @@ def _check_gpu(page, gpu):
     documented = "diffrax, as documented", "diffrax, as documented, first steps of 10⁵"
     quoted += [f"{r[name]:.1e}" for r in rates for name in ("XLA by hand", "diffrax", *documented)]
     for number in quoted:
-        assert number.replace("e+0", "e").replace("e+", "e") in page, f"docs/gpu.md does not say {number}"
+        assert number.replace("e+0", "e").replace("e+", "e") in page, f"docs/guides/gpus.md does not say {number}"
     start, long, ours = gpu["start"]["seconds"], gpu["long"], [r["coadjoint"] for r in rates]
     begins = [f"{x:.1f}" for x in start]
     faster = [x / y for x, y in zip(ours, by_chord, strict=True)]
@@ -184,7 +184,7 @@ def _check_gpu(page, gpu):
             *(x / r["diffrax"] for x, r in zip(by_chord, rates, strict=True))
         ),
     ):
-        assert said in " ".join(page.split()), f"docs/gpu.md does not say {said}"
+        assert said in " ".join(page.split()), f"docs/guides/gpus.md does not say {said}"
     assert min(faster) >= 0.95 and min(with_tree) >= 100
     assert all(
         x >= 1.25 * r["CUDA C++, fixed point"] and x >= 4 * r["XLA by hand"] for x, r in zip(ours, rates, strict=True)
@@ -199,10 +199,10 @@ def test_quoted_numbers_are_those_on_record():
     """What the pages say was measured is what benchmarks/results has."""
     results = ROOT / "benchmarks" / "results"
     gpu, engine, fluids = (json.loads((results / f"{name}.json").read_text()) for name in ("gpu", "engine", "fluids"))
-    page = (DOCS / "gpu.md").read_text(encoding="utf-8")
+    page = (DOCS / "guides/gpus.md").read_text(encoding="utf-8")
     _check_gpu(page, gpu)
     now = [said for said in engine.values() if "arithmetic" not in said]  # an earlier one, which was measured elsewhere
-    page = (DOCS / "speed.md").read_text(encoding="utf-8")
+    page = (DOCS / "guides/performance.md").read_text(encoding="utf-8")
     for kind, least, most in (("", 0.95, 1.25), (" of a looser tolerance", 1.15, 1.45)):
         ratios = [said[f"{name} / C{kind}"] for said in now for name in ("one trajectory", "ensemble")]
         assert len(ratios) >= 4 and all(least < r < most for r in ratios)
@@ -210,7 +210,7 @@ def test_quoted_numbers_are_those_on_record():
     assert "takes 1.0 to 1.2 times the time of a C program" in page and "1.2 to 1.4 times that of one" in page
     cluster, said = (
         json.loads((results / "cluster.json").read_text()),
-        (DOCS / "clusters.md").read_text(encoding="utf-8"),
+        (DOCS / "guides/dask.md").read_text(encoding="utf-8"),
     )
     assert f"at {cluster['speed']['cluster beside threads']:.2f} of the speed of two threads" in said
     assert f"costs {cluster['overhead']['overhead of a tile on its core']:.1f} ms beside its steps" in said
@@ -219,7 +219,7 @@ def test_quoted_numbers_are_those_on_record():
     each = f"the scheduler in {many['seconds']:.0f} s ({many['milliseconds a tile']:.1f} ms each;"
     assert many["tiles"] == 100_000 and each in said and f"with {kilobytes:.0f} kB of memory each" in said
     drift = fluids["other"]["eigenvalue drift over ‖W‖₂ after 10⁴ stochastic steps, n = 65"]["largest on the way"]
-    page = (DOCS / "fluids.md").read_text(encoding="utf-8")
+    page = (DOCS / "guides/fluids.md").read_text(encoding="utf-8")
     assert f"move by {drift:.0e}" in page
     _check_fluids_on_a_gpu(page, fluids["rows"])
     turns = fluids["one core, in turns with another version"]
@@ -235,7 +235,7 @@ def _check_fluids_on_a_gpu(page, rows):
     for n, most in {513: 1.6, 1025: 3.5, 2049: 14, 4095: 65, 4097: 75}.items():
         ms = [found[n, method]["ms"] for method in ("isospectral", "TMK, Cayley", "TMK, exp")]
         assert max(*ms[:2], ms[2] / 1.5) <= most
-        assert f"| {n} | {' | '.join(f'{x:.1f}' for x in ms)} |" in page, f"docs/fluids.md has other times for n = {n}"
+        assert f"| {n} | {' | '.join(f'{x:.1f}' for x in ms)} |" in page, f"docs/guides/fluids.md: n = {n}"
         ratio = found[n, "Lie midpoint, exp"]["ms"] / ms[2] if (n, "Lie midpoint, exp") in found else 1.5
         assert 1.35 < ratio < 1.75  # "1.4 to 1.7 times on an H200"
     assert found[4097, "isospectral"]["first call (s)"] <= 30
@@ -244,7 +244,7 @@ def _check_fluids_on_a_gpu(page, rows):
 def test_quoted_numbers_of_spin_lattices_are_those_on_record():
     """And what was asked of them: at 32³ spins at most twice the time of C; a cost that is linear in their number."""
     rows = json.loads((ROOT / "benchmarks" / "results" / "spins.json").read_text())["rows"]
-    page = " ".join((DOCS / "speed.md").read_text(encoding="utf-8").split())
+    page = " ".join((DOCS / "guides/performance.md").read_text(encoding="utf-8").split())
     for row in rows:
         if row["spins"] in (32**3, 100**3):
             side = f"{row['spins'] ** (1 / 3):.0f}³"

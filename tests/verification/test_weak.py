@@ -100,7 +100,7 @@ def test_weak_order_1_is_seen():
     assert abs(order - 1.0) < 0.1, (order, errors)
 
 
-INVARIANT = {  # the error of ⟨h⟩ at dt = 0.8, 0.4, 0.2, as docs/temperature.md has it
+INVARIANT = {  # the error of ⟨h⟩ at dt = 0.8, 0.4, 0.2, as docs/guides/temperature.md has it
     "HeunMK": (4.94e-3, 1.27e-3, 4.14e-4),
     "TMK": (9.79e-5, -1.02e-4, -9.06e-5),
     "TMKWeak": (1.09e-3, 2.61e-4, 6.49e-5),

@@ -1,1 +1,1 @@
-"""Clusters: tiles as tasks of Dask (docs/clusters.md)."""
+"""Clusters: tiles as tasks of Dask (docs/guides/dask.md)."""

@@ -15,7 +15,7 @@ from .base import BLOCK, Driver, Increment, Needs, Window, commutator, joined, t
 
 AREA_ERROR = 0.25  # C: a Lévy area over a time h is sampled with an rms error of at most C h^{3/2}
 
-# The stream beside the increments (docs/random.md): level ℓ + 256 r for Fourier mode r, channels from these on.
+# Random numbers of Lévy areas (docs/explanation/random.md): level ℓ + 256 r for Fourier mode r; first channels:
 _MODES = 256
 _MEAN, _COSINE, _SINE, _MEAN_TAIL, _AREA_TAIL, _SIGN = (k << 24 for k in range(1, 7))
 

@@ -38,7 +38,7 @@ class TMK(OrbitMethod):
     matrices.
 
     Reference: Luesink, Ephrati, Cifani and Geurts, Casimir preserving stochastic Lie–Poisson integrators, algorithm 1
-    (signs: docs/conventions.md).
+    (signs: docs/reference/conventions.md).
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(

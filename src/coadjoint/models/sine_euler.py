@@ -56,7 +56,7 @@ def sine_euler(
       complex amplitude. One number, or one a mode. None for no noise. In their place `noise_shells` = (k1, k2): cosine
       and sine on all modes with |m| rounded in [k1, k2], `amplitude` one number or one a shell; or `noise_fields`: a
       stack of ζ_i, coefficients if complex, values on a grid if real.
-    - `orientation`: "paper", or "physical": ∂ω/∂t = −u·∇ω, u = (−ψ_y, ψ_x), Δψ = ω (docs/fluids.md).
+    - `orientation`: "paper", or "physical": ∂ω/∂t = −u·∇ω, u = (−ψ_y, ψ_x), Δψ = ω (docs/guides/fluids.md).
     - `screening` F: ω_m/(|m|² + F) in P, and W is the potential vorticity (Δ − F)ψ, the inverse radius of deformation
       squared. `topography`: coefficients, or values on a grid, that are part of it but do not move.
     - `viscosity` ν, `hyperviscosity` ν_p with `hyperviscosity_order` p, `drag` α, `stirring` f add

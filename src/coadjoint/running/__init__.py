@@ -1,1 +1,1 @@
-"""Runs: plan, backend, loop, sink, result (docs/architecture.md)."""
+"""Runs: plan, backend, loop, sink, result (docs/development/architecture.md)."""

@@ -56,7 +56,7 @@ def ensemble(
     - `g0`: as in `solve`, one for all, or with a leading axis of members.
     - A given path (`Increments`) drives all members alike.
     - `on`: a Dask cluster that computes, bit for bit the same: a `distributed.Client`, the address of a scheduler such
-      as "tcp://10.0.0.1:8786", or "local:8" for eight processes here (docs/clusters.md).
+      as "tcp://10.0.0.1:8786", or "local:8" for eight processes here (docs/guides/dask.md).
     - The rest is as in `solve`.
 
     Members sit in tiles of fixed size, member k in slot k mod P of tile k div P with P = 1024 (the next power of two

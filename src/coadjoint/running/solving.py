@@ -69,7 +69,7 @@ def solve(
       "auto", the fastest that takes the run;
       `sol.stats.backend` says which it was, and `sol.stats.reason` why not a faster one.
     - `devices`: spread one large matrix, of SU(n) with n at least 9, over so many devices, or over these, such as
-      `jax.devices()` of several processes (docs/clusters.md).
+      `jax.devices()` of several processes (docs/guides/dask.md).
     """
     plan = plan_solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,

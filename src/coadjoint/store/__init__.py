@@ -1,1 +1,1 @@
-"""Stores: runs on disk that survive any kill (docs/stores.md)."""
+"""Stores: runs on disk that survive any kill (docs/guides/stores.md)."""

@@ -1,4 +1,4 @@
-"""Stores: runs on disk, as Zarr folders that anyone can read (docs/stores.md)."""
+"""Stores: runs on disk, as Zarr folders that anyone can read (docs/guides/stores.md)."""
 
 import json
 import os

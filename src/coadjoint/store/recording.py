@@ -1,4 +1,4 @@
-"""Recording runs into a store while they run, so that no power cut can take them away (docs/stores.md).
+"""Recording runs into a store while they run, so that no power cut can take them away (docs/guides/stores.md).
 
 All arrays have their final shape from the start. Every second or so, rows that are new are written, files and folders
 are synced, and then a checkpoint with the step and the whole carry of the integrator takes the place of the last one.

@@ -27,6 +27,7 @@ from .algebras.base import Element, LieAlgebra, State
 from .noises import Noise
 from .numerics import checks
 from .numerics.functions import Constant
+from .states import check_elements
 from .systems import System
 
 _LARGEST = 200  # dimension up to which it is asked whether exp(−h/T) can be normalised
@@ -190,10 +191,7 @@ def _fields(system: System, fields: Any) -> Array | None:
     if fields is None:
         return None
     algebra = system.algebra
-    try:
-        stack = jnp.asarray(fields)
-    except (TypeError, ValueError):
-        raise TypeError(f"fields must be an array of numbers, not {fields!r}.") from None
+    stack = jnp.asarray(checks.numbers("fields", fields))
     stack = stack[None] if stack.shape == algebra.shape else stack
     if stack.shape[1:] != algebra.shape or len(stack) == 0:
         shape = ", ".join(map(str, algebra.shape))
@@ -204,10 +202,7 @@ def _fields(system: System, fields: Any) -> Array | None:
     if not checks.is_traced(stack):
         if not np.all(np.isfinite(np.asarray(stack))):
             raise ValueError("fields must be finite: they have a NaN or an infinity.")
-        for k, e in enumerate(np.asarray(stack)):
-            wrong = algebra.state_error(e)
-            if wrong is not None:
-                raise ValueError(f"fields[{k}] is not an element of {type(algebra).__name__}: {wrong}")
+        check_elements(algebra, "fields", stack)
     return stack
 
 

@@ -12,13 +12,18 @@ from jaxtyping import Array, Float, PyTree
 from .algebras.base import Element, State
 from .numerics import checks
 from .numerics.functions import Constant, Function
+from .numerics.signatures import check_function
 
 
 class Noise(eqx.Module):
     """Noise Hamiltonians h_1 … h_M taken together.
 
-    A subclass gives `size` = M and `apply(mu, dS)` = Σ_i ∂h_i/∂μ(μ) dS^i, which need never form the fields one by one.
-    `additive` says that ∂h_i does not depend on μ (SALT).
+    A subclass defines three names:
+
+    - `size`: M, the number of noises.
+    - `apply(self, mu, dS)`, or `apply(self, mu, dS, params)`: the element Σ_i ∂h_i/∂μ(μ) dS^i of the algebra, which
+      need not be formed field by field. `params` are those of the system, or None if it has none.
+    - `additive`: whether no ∂h_i depends on μ (SALT).
     """
 
     size: eqx.AbstractVar[int]
@@ -120,6 +125,26 @@ class ObjectNoise(Noise):
         return self.field(mu, dS, *((params,) if self.takes_params else ()))
 
 
+class WithoutParams(Noise):
+    """A user's noise whose `apply` takes no params."""
+
+    noise: Noise
+    size: int = eqx.field(static=True)
+    additive: bool = eqx.field(static=True)
+
+    def __init__(self, noise: Noise):
+        self.noise, self.size, self.additive = noise, noise.size, bool(noise.additive)
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i."""
+        return self.noise.apply(mu, dS)
+
+    @property
+    def groups(self) -> Sequence[np.ndarray]:
+        """Those of the noise."""
+        return self.noise.groups
+
+
 def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
     """SALT noise: `beta` is one element of the algebra, or a stack of M of them along a new first axis.
 
@@ -134,7 +159,10 @@ def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
         raise TypeError(
             f"scale must be a function of params, not {type(scale).__name__}: salt({scale!r} * beta) needs none."
         )
+    if scale is not None:
+        check_function("scale", scale, ("params",), what="params")
     if callable(beta):
+        check_function("beta", beta, ("params",), what="params")
         if scale is not None:
             raise TypeError(
                 "give salt a function beta(params), or an array beta and a function scale(params), not both."
@@ -145,12 +173,7 @@ def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
 
 
 def _fixed_salt(beta: Any) -> Salt:
-    try:
-        array = jnp.asarray(beta)
-    except (TypeError, ValueError):
-        raise TypeError(f"beta must be an array of numbers, not {beta!r}.") from None
-    if not jnp.issubdtype(array.dtype, jnp.number):
-        raise TypeError(f"beta must be an array of numbers, not of type {array.dtype}.")
+    array = jnp.asarray(checks.numbers("beta", beta))
     if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
         raise ValueError("beta must be finite: it has a NaN or an infinity.")
     return Salt(array)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .algebras.base import LieAlgebra
+from .algebras.compose import any_array
 from .numerics import checks
 from .numerics.arrays import placed
 from .numerics.caching import Bounded
@@ -19,12 +20,7 @@ _nearest: Bounded[Any] = Bounded()  # programs that give the element nearest to 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
     """A state (or a stack of them) as an array of the algebra's type, or an error that says what is wrong with it."""
     checks.require_float64()
-    try:
-        array = mu if isinstance(mu, jax.Array) else np.asarray(mu)
-    except ValueError:
-        raise TypeError(f"{name} must be an array of numbers, not {mu!r}.") from None
-    if array.dtype.kind not in "fiuc":
-        raise TypeError(f"{name} must be an array of numbers, not of type {array.dtype}.")
+    array = checks.numbers(name, mu)
     if array.dtype.kind == "c" and algebra.dtype == jnp.float64:
         raise TypeError(f"{name} is complex, but states of {type(algebra).__name__} are real.")
     shape = (*leading, *algebra.shape)
@@ -55,6 +51,48 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
     return placed(run([states])[0])
 
 
+def any_element(algebra: LieAlgebra) -> bool:
+    """Whether every array of the right shape and type is an element: where elements are written as coordinates."""
+    return any_array(algebra) or type(algebra).element is LieAlgebra.element
+
+
+def check_elements(algebra: LieAlgebra, name: str, stack: Any, beside: Any = None) -> None:
+    """Raise if an array of a stack is not an element of the algebra, with the element that is probably meant.
+
+    `beside`: for the value x of the function `name`, an element beside which round-off counts as zero.
+    """
+    if any_element(algebra) or checks.is_traced(stack):
+        return
+    host, returned, around = np.asarray(stack), beside is not None, 0.0 if beside is None else beside
+    for k, one in enumerate(host):
+        wrong = type(algebra).state_error(algebra, one + around)
+        if wrong is not None:
+            which = f"{name}{f'[{k}]' if len(host) > 1 else ''} must {'return' if returned else 'be'}"
+            meant = _meant(algebra, "x" if returned else name, one, around)
+            raise ValueError(f"{which} an element of {type(algebra).__name__}, but {wrong} {meant}")
+
+
+def _meant(algebra: LieAlgebra, name: str, x: np.ndarray, beside: Any) -> str:
+    """A sentence with the element of the algebra that an array stands for, if that can be guessed."""
+
+    def fits(y: np.ndarray) -> bool:
+        return algebra.state_error(y + beside) is None
+
+    if fits(-1j * x):
+        return f"The array is Hermitian: give -1j * {name}."
+    if x.ndim == 2:
+        n = len(x)
+        traceless = x - np.trace(x) / n * np.eye(n)
+        shown = f"({name} - np.trace({name}) / {n} * np.eye({n}))"
+        if np.linalg.norm(traceless) < 1e-10 * np.linalg.norm(x):
+            return "It is a multiple of 1, which moves nothing."
+        if fits(traceless):
+            return f"Give {shown[1:-1]}: the trace moves nothing."
+        if fits(-1j * traceless):
+            return f"The array is Hermitian: give -1j * {shown}; the trace moves nothing."
+    return f"The nearest element is algebra.element(algebra.coordinates({name}))."
+
+
 def fit_params(old: PyTree, new: PyTree) -> PyTree:
     """New parameters as arrays of the types of the old ones; shapes are the caller's business."""
     if old is None:
@@ -66,7 +104,7 @@ def fit_params(old: PyTree, new: PyTree) -> PyTree:
         )
 
     def fit(path: tuple, a: Array, b: Any) -> Array:
-        b = b if isinstance(b, jax.Array) else np.asarray(b)
+        b = checks.numbers("params" + jax.tree_util.keystr(path), b, kinds="fiucb")
         if not np.can_cast(b.dtype, a.dtype, "same_kind"):
             name = "params" + jax.tree_util.keystr(path)
             raise TypeError(

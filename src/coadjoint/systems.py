@@ -1,22 +1,22 @@
 """Stochastic Lie–Poisson systems: an algebra, a Hamiltonian, noise, a side."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .algebras.base import Element, LieAlgebra, State
-from .algebras.compose import any_array
-from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Stirring, UnplacedSalt
+from .callables import Tracer
+from .noises import Noise as Noise
+from .noises import Salt as Salt
+from .noises import SaltOfParams, Stirring
 from .noises import salt as salt
 from .numerics import checks
-from .numerics.arrays import placed
-from .numerics.functions import Constant, Function, intern
+from .numerics.functions import Constant, Function
+from .numerics.signatures import described
 from .numerics.text import as_html
 from .states import check_state, fit_params
 
@@ -30,8 +30,8 @@ class System(eqx.Module):
 
     - `hamiltonian`: any JAX function h(mu), or h(mu, params) when `params` is given; or a list of such functions, whose
       sum it is (splitting methods take the parts one by one).
-    - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`,
-      or `apply(mu, dS, params)`.
+    - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`
+      or `apply(mu, dS, params)`, among them objects of subclasses of `Noise`.
     - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
     - `forcing`: a function g(mu), or g(mu, params), that gives an element of the algebra, or a list of such functions,
       whose sum it is: friction, feedback, torques. It is added to ∂h, so that the motion stays on the orbit.
@@ -63,25 +63,28 @@ class System(eqx.Module):
     ):
         checks.require_float64()
         if not isinstance(algebra, LieAlgebra):
-            raise TypeError(f"algebra must be a LieAlgebra such as SO3(), not {_describe(algebra)}.")
+            raise TypeError(f"algebra must be a LieAlgebra such as SO3(), not {described(algebra)}.")
         self._algebra = Constant(algebra)
         self.side = checks.choice("side", side, ("left", "right"))
-        self.params = jax.tree.map(_as_array, params)
+        self.params = jax.tree_util.tree_map_with_path(_as_array, params)
+        trace = Tracer(self._algebra, self.params)
         self.parts = ()
         if isinstance(hamiltonian, Sequence) and not isinstance(hamiltonian, str):
             if not hamiltonian:
                 raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
-            parts = self.parts = tuple(self._trace(f"hamiltonian[{k}]", part) for k, part in enumerate(hamiltonian))
-            self.h = self._trace("hamiltonian", lambda *args: sum(part(*args) for part in parts))
+            parts = self.parts = tuple(
+                trace.hamiltonian(f"hamiltonian[{k}]", part) for k, part in enumerate(hamiltonian)
+            )
+            self.h = trace.hamiltonian("hamiltonian", lambda *args: sum(part(*args) for part in parts))
         else:
-            self.h = self._trace("hamiltonian", hamiltonian)
-        self.grad_h = None if gradient is None else self._trace_gradient(gradient)
+            self.h = trace.hamiltonian("hamiltonian", hamiltonian)
+        self.grad_h = None if gradient is None else trace.gradient(gradient, self.h)
         given = forcing if isinstance(forcing, Sequence) and not isinstance(forcing, str) else [forcing]
         names = [f"forcing[{k}]" if given is forcing else "forcing" for k in range(len(given))]
-        self.forces = tuple(self._trace_force(name, g) for name, g in zip(names, given, strict=True))
-        self.dissipation = None if dissipation is None else self._trace_dissipation(dissipation)
+        self.forces = tuple(trace.force(name, g) for name, g in zip(names, given, strict=True))
+        self.dissipation = None if dissipation is None else trace.dissipation(dissipation)
         noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
-        self.noises = tuple(self._make_noise(n) for n in noises)
+        self.noises = tuple(trace.noise(n) for n in noises)
 
     def _repr_html_(self) -> str:
         return as_html(self)
@@ -203,167 +206,9 @@ class System(eqx.Module):
                 raise ValueError(f"{name} must have shape {a.shape}, as in the system, not {b.shape}.")
         return eqx.tree_at(lambda s: s.params, self, fitted)
 
-    # Tracing what the user gave.
-
     @property
     def _args(self) -> tuple:
         return () if self.params is None else (self.params,)
-
-    @property
-    def _arg_shapes(self) -> tuple:
-        state = jax.ShapeDtypeStruct(self.algebra.shape, self.algebra.dtype)
-        return (state, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._args))
-
-    def _call_intern(self, name: str, fn: Any) -> Function:
-        if not callable(fn):
-            raise TypeError(f"{name} must be a function of the state, not {_describe(fn)}.")
-        try:
-            return intern(fn, *self._arg_shapes)
-        except Exception as error:
-            signature = "mu" if self.params is None else "mu, params"
-            error.add_note(
-                f"This was raised while tracing {name}({signature}) at a state of shape {self.algebra.shape}."
-            )
-            raise
-
-    def _trace(self, name: str, fn: Any) -> Function:
-        function = self._call_intern(name, fn)
-        out = jax.eval_shape(function, *self._arg_shapes)
-        shape = getattr(out, "shape", None)
-        if shape != () or jnp.issubdtype(out.dtype, jnp.complexfloating):
-            got = f"shape {shape} and type {out.dtype}" if shape is not None else _describe(out)
-            raise ValueError(f"{name} must return one real number, not {got}.")
-        if out.dtype != jnp.float64:
-            return self._call_intern(name, lambda *args: jnp.asarray(fn(*args), jnp.float64))
-        return function
-
-    def _trace_gradient(self, fn: Any) -> Function:
-        function = self._call_intern("gradient", fn)
-        out = jax.eval_shape(function, *self._arg_shapes)
-        if getattr(out, "shape", None) != self.algebra.shape:
-            raise ValueError(f"gradient must return shape {self.algebra.shape}, not {getattr(out, 'shape', out)}.")
-        if not checks.is_traced((self.params, function.consts, self.h.consts)):
-            c = placed(np.random.default_rng(0).standard_normal(self.algebra.dim))
-            given, exact = map(np.asarray, _two_gradients(self._algebra, function, self.h, self._args, c))
-            worst = float(np.max(np.abs(given - exact)))
-            if not worst <= 1e-8 * (1 + float(np.max(np.abs(exact)))):
-                raise ValueError(
-                    f"gradient does not agree with the derivative of the hamiltonian: at a random state they differ "
-                    f"by {worst:.3g}. Given: {given}; by autodiff: {exact}."
-                )
-        return function
-
-    def _trace_dissipation(self, fn: Any) -> Function:
-        state, *params = self._arg_shapes
-        shapes = state, jax.ShapeDtypeStruct((), jnp.float64), *params
-        if not callable(fn):
-            raise TypeError(f"dissipation must be a function D(mu, dt), not {_describe(fn)}.")
-        function = intern(fn, *shapes)
-        out = jax.eval_shape(function, *shapes)
-        if getattr(out, "shape", None) != self.algebra.shape:
-            raise ValueError(
-                f"dissipation must return a state, shape {self.algebra.shape}, not {getattr(out, 'shape', out)}."
-            )
-        return function
-
-    def _trace_force(self, name: str, fn: Any) -> Function:
-        function = self._call_intern(name, fn)
-        out, shape = jax.eval_shape(function, *self._arg_shapes), self.algebra.shape
-        if getattr(out, "shape", None) != shape:
-            raise ValueError(
-                f"{name} must return an element of the algebra, shape {shape}, not {getattr(out, 'shape', out)}."
-            )
-        if jnp.issubdtype(out.dtype, jnp.complexfloating) and self.algebra.dtype == jnp.float64:
-            raise TypeError(f"{name} must return real numbers on a real algebra, not complex ones.")
-        if out.dtype != self.algebra.dtype:
-            function = self._call_intern(name, lambda *args: jnp.asarray(fn(*args), self.algebra.dtype))
-        if not any_array(self.algebra) and not checks.is_traced((self.params, function.consts)):
-            c = placed(np.random.default_rng(0).standard_normal(self.algebra.dim))
-            # With μ, an element as well, beside which a forcing that vanishes to round-off is none.
-            wrong = self.algebra.state_error(np.asarray(_forced(self._algebra, function, self._args, c)))
-            if wrong is not None:
-                raise ValueError(f"{name} does not give an element of {type(self.algebra).__name__}: {wrong}")
-        return function
-
-    def _make_noise(self, noise: Any) -> Noise:
-        if isinstance(noise, Salt):
-            return self._place_salt(noise)
-        if isinstance(noise, UnplacedSalt):
-            return self._place_salt_of_params(noise)
-        if isinstance(noise, Noise):
-            return noise
-        if hasattr(noise, "size") and hasattr(noise, "apply"):
-            return self._trace_object(noise)
-        if callable(noise):
-            return HamiltonianNoise(self._algebra, self._trace("noise", noise), self.params is not None)
-        raise TypeError(
-            "noise must hold salt(beta), functions of the state, or objects with `size` and `apply(mu, dS)`, "
-            f"not {_describe(noise)}."
-        )
-
-    def _trace_object(self, noise: Any) -> ObjectNoise:
-        size = checks.count("noise.size", noise.size)
-        state, *params = self._arg_shapes
-        takes_params = bool(params) and _takes_three(noise.apply)
-        shapes = state, jax.ShapeDtypeStruct((size,), jnp.float64), *(params if takes_params else ())
-        field = intern(noise.apply, *shapes)
-        out = jax.eval_shape(field, *shapes)
-        if getattr(out, "shape", None) != self.algebra.shape:
-            got = getattr(out, "shape", type(out).__name__)
-            raise ValueError(f"noise.apply(mu, dS) must return shape {self.algebra.shape}, not {got}.")
-        additive = bool(getattr(noise, "additive", False))
-        return ObjectNoise(size=size, field=field, additive=additive, takes_params=takes_params)
-
-    def _stack(self, beta: Array) -> Array:
-        """One field, or a stack of them, as a stack of the algebra's type."""
-        shape = self.algebra.shape
-        stack = beta[None] if beta.shape == shape else beta
-        if stack.shape[1:] != shape or stack.shape[0] == 0:
-            raise ValueError(
-                f"noise: salt(beta) needs beta of shape {shape}, or a stack of shape "
-                f"(M, {', '.join(map(str, shape))}), not {beta.shape}."
-            )
-        if jnp.iscomplexobj(stack) and self.algebra.dtype == jnp.float64:
-            raise TypeError("noise: salt(beta) needs a real beta on a real algebra, not a complex one.")
-        return stack.astype(self.algebra.dtype)
-
-    def _place_salt(self, noise: Salt) -> Salt:
-        return Salt(self._stack(noise.beta))
-
-    def _place_salt_of_params(self, noise: UnplacedSalt) -> SaltOfParams:
-        if self.params is None:
-            raise ValueError(
-                "noise: salt(...) has a function of params, but the system has none: give System(..., params=...)."
-            )
-
-        def fields(params: PyTree) -> Array:
-            beta = self._stack(jnp.asarray(noise.beta(params)))
-            if noise.scale is None:
-                return beta
-            scale = jnp.asarray(noise.scale(params))
-            if scale.shape not in ((), beta.shape[:1]):
-                raise ValueError(
-                    f"noise: scale(params) must be one number, or {len(beta)}, one for each field, not of shape "
-                    f"{scale.shape}."
-                )
-            return beta * scale.reshape(-1, *(1,) * (beta.ndim - 1))
-
-        function = intern(fields, self._arg_shapes[1])
-        return SaltOfParams(jax.eval_shape(function, self._arg_shapes[1]).shape[0], function)
-
-
-@eqx.filter_jit
-def _forced(algebra: Constant, force: Function, args: tuple, c: Array) -> Array:
-    """μ + F(μ) at coordinates c."""
-    mu = algebra.value.element(c)
-    return mu + force(mu, *args)
-
-
-@eqx.filter_jit
-def _two_gradients(algebra: Constant, grad: Function, h: Function, args: tuple, c: Array) -> tuple[Array, Array]:
-    """The gradient that was given and that of h, at the element with coordinates c."""
-    mu = algebra.value.element(c)
-    return grad(mu, *args), algebra.value.gradient(lambda m: h(m, *args), mu)
 
 
 @eqx.filter_jit
@@ -381,19 +226,7 @@ def _size(x: Array) -> Float[Array, ""]:
     return jnp.max(jnp.abs(x))
 
 
-def _takes_three(apply: Callable) -> bool:
-    """Whether a function takes a third argument: apply(mu, dS, params)."""
-    try:
-        inspect.signature(apply).bind(None, None, None)
-    except TypeError:
-        return False
-    return True
-
-
-def _as_array(x: Any) -> Array:
+def _as_array(path: tuple, x: Any) -> Array:
     """A leaf of params, strongly typed so that a number and an array compile to the same code."""
-    return x if isinstance(x, jax.Array) else jnp.asarray(np.asarray(x))
-
-
-def _describe(x: Any) -> str:
-    return f"a {type(x).__name__}" if x is not None else "None"
+    name = "params" + jax.tree_util.keystr(path)
+    return x if isinstance(x, jax.Array) else jnp.asarray(checks.numbers(name, x, kinds="fiucb"))

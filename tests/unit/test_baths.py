@@ -251,7 +251,7 @@ BAD = {
     "fields not in su(3)": (
         lambda: cj.double_bracket(cj.System(cj.SU(3), lambda W: W[0, 0].imag), friction=1, fields=np.eye(3)),
         ValueError,
-        r"fields\[0\] is not an element of SU",
+        r"fields must be an element of SU",
     ),
 }
 

@@ -143,5 +143,5 @@ def test_bad_forcing(case):
 
 
 def test_forcing_outside_of_the_algebra():
-    with pytest.raises(ValueError, match=r"forcing\[0\] does not give an element of SU"):
+    with pytest.raises(ValueError, match=r"forcing\[0\] must return an element of SU"):
         cj.System(cj.SU(3), lambda W: jnp.sum(jnp.abs(W) ** 2), forcing=[lambda W: W @ W])

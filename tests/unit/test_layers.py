@@ -36,7 +36,9 @@ LAYERS = {
     ),
     "algebras": Layer(("algebras", "algebras.*"), ("numerics", "algebra interface")),
     "drivers": Layer(("drivers", "drivers.*"), ("numerics",)),
-    "systems": Layer(("systems", "states", "noises", "baths"), ("numerics", "algebra interface", "algebras")),
+    "systems": Layer(
+        ("systems", "states", "noises", "callables", "baths"), ("numerics", "algebra interface", "algebras")
+    ),
     # An integrator knows an algebra only through its methods, hence not one concrete algebra.
     "integrators": Layer(("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")),
     "models": Layer(

@@ -155,7 +155,7 @@ def test_given_casimirs_are_taken():
         (lambda m: m @ m, None, ValueError, "must return a vector"),
         (lambda m: jnp.stack([m @ m]), ["a", "b"], ValueError, "2 names, but .* 1 value"),
         (None, ["a"], ValueError, "casimir_names was given without casimirs"),
-        (3.0, None, TypeError, "casimirs must be a function of the state, not float"),
+        (3.0, None, TypeError, "casimirs must be a function of the state, not a float"),
     ],
 )
 def test_false_casimirs_are_refused(casimirs, names, error, message):

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..numerics import checks
 from ..numerics.functions import Constant
+from ..numerics.signatures import check_function
 from .base import LieAlgebra
 from .compose import Vector, check_algebra
 from .constants import structure_constants
@@ -55,11 +57,9 @@ def _matrix(algebra: LieAlgebra, cocycle: Any) -> np.ndarray:
     """The cocycle as an antisymmetric matrix, or an error that says what is wrong with it."""
     n = algebra.dim
     if callable(cocycle):
-        S = _table(algebra, cocycle)
-    else:
-        S = np.asarray(cocycle)
-    if S.dtype.kind not in "fiu":
-        raise TypeError(f"cocycle must be a matrix of real numbers, or a function of two elements, not {cocycle!r}.")
+        check_function("cocycle", cocycle, ("xi", "eta"))
+        cocycle = _table(algebra, cocycle)
+    S = np.asarray(checks.numbers("cocycle", cocycle, "a matrix of real numbers, or a function of two elements", "fiu"))
     if S.shape != (n, n):
         raise ValueError(f"cocycle must have shape ({n}, {n}) for {type(algebra).__name__}, not {S.shape}.")
     S = S.astype(np.float64)

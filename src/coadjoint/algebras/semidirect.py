@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..numerics import checks
 from ..numerics.arrays import at_once
 from ..numerics.functions import Constant
+from ..numerics.signatures import check_function
 from .base import Element, LieAlgebra
 from .compose import Vector, check_algebra, flatten, join, state_error
 from .constants import structure_constants
@@ -120,15 +121,10 @@ def _representation_matrices(algebra: LieAlgebra, representation: Any, dim: Any)
     if callable(representation):
         if m is None:
             raise ValueError("dim, the dimension of the vector space, must be given with a function representation.")
+        check_function("representation", representation, ("xi", "v"))
         return _matrices_of_function(algebra, representation, m)
-    try:
-        R = np.array(representation)
-    except ValueError:
-        raise TypeError("representation must be a function rho(xi, v) or an array of numbers.") from None
-    if R.dtype.kind not in "fiu":
-        raise TypeError(
-            f"representation must be a function rho(xi, v) or an array of real numbers, not of type {R.dtype}."
-        )
+    what = "a function rho(xi, v) or an array of real numbers"
+    R = np.array(checks.numbers("representation", representation, what, "fiu"))
     d = algebra.dim
     if R.ndim != 3 or R.shape[0] != d or R.shape[1] != R.shape[2] or R.shape[1] == 0 or m not in (None, R.shape[1]):
         size = "m" if m is None else m

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from ..numerics.arrays import at_once
 from ..numerics.functions import Constant, Function, intern
+from ..numerics.signatures import check_function
 from .base import LieAlgebra
 from .constants import structure_constants
 
@@ -93,8 +94,7 @@ def trace_casimirs(
     """Casimirs that a user gave, traced, and their names; that they are Casimirs is checked at a random state."""
     if casimirs is None:
         raise ValueError("casimir_names was given without casimirs: give both, or neither.")
-    if not callable(casimirs):
-        raise TypeError(f"casimirs must be a function of the state, not {type(casimirs).__name__}.")
+    check_function("casimirs", casimirs, ("mu",))
     state = jax.ShapeDtypeStruct((algebra.dim,), jnp.float64)
     function = intern(casimirs, state)
     out = jax.eval_shape(function, state)

@@ -182,9 +182,7 @@ class SampledWindow(Window):
 
 def _given(name: str, value: Any, ndims: tuple[int, ...]) -> Array | np.ndarray:
     """A given array of real numbers along steps; without the axis of noises when there is one noise."""
-    array = value if isinstance(value, jax.Array) else np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must be an array of real numbers, not of type {array.dtype}.")
+    array = checks.numbers(name, value, "an array of real numbers", "fiu")
     if array.ndim == 1:
         array = array.reshape(-1, *(1,) * (ndims[0] - 1))
     if array.ndim not in ndims:

@@ -55,9 +55,13 @@ def finite(name: str, value: Any) -> float:
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name} must be a number known before the run; it cannot be traced or differentiated.")
     try:
+        if isinstance(value, (str, bytes, bool, np.bool_)) or np.ma.is_masked(value) or np.ndim(value):
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}.") from None
+    except OverflowError:
+        raise ValueError(f"{name} must be below 1.8e308, not a whole number of {len(str(value))} digits.") from None
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, not {value!r}.")
     return number
@@ -76,12 +80,48 @@ def count(name: str, value: Any, least: int = 1) -> int:
     return number
 
 
+def numbers(name: str, value: Any, what: str = "an array of numbers", kinds: str = "fiuc") -> Any:
+    """An array of numbers in the byte order of this machine, on the host unless it is JAX's.
+
+    - `what`: the kind of array, for the message.
+    - `kinds`: the kinds of number, of "f" (real), "i", "u" (whole), "c" (complex).
+
+    Raises TypeError if it is none, ValueError if entries are masked.
+    """
+    if isinstance(value, jax.Array):
+        array: Any = value
+    else:
+        check_unmasked(name, value)
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError, OverflowError):
+            raise TypeError(f"{name} must be {what}, not {_short(value)}.") from None
+    kind = array.dtype.kind if isinstance(array, np.ndarray) else jax.numpy.dtype(array.dtype).kind
+    if kind not in kinds:
+        got = f"of type {array.dtype}" if kind in "fiubc" else _short(value)
+        raise TypeError(f"{name} must be {what}, not {got}.")
+    if isinstance(array, np.ndarray) and not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def check_unmasked(name: str, value: Any) -> None:
+    """Raise if an array has masked entries, which NumPy and JAX would use as if they were not masked."""
+    if np.ma.is_masked(value):
+        raise ValueError(
+            f"{name} has {int(np.ma.count_masked(value))} masked entries: give numbers for them, as {name}.filled(0.0)."
+        )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
 def vector(name: str, value: Any, length: int) -> np.ndarray:
     """A finite real vector of the given length."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be {length} numbers, not {value!r}.") from None
+    given = numbers(name, value, f"{length} numbers", "fiu")
+    array = np.asarray(given, dtype=np.float64)
     if array.shape != (length,):
         raise ValueError(f"{name} must be {length} numbers, shape ({length},), not shape {array.shape}.")
     if not np.all(np.isfinite(array)):
@@ -91,6 +131,6 @@ def vector(name: str, value: Any, length: int) -> np.ndarray:
 
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """One of the allowed words."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}.")
     return value

@@ -10,6 +10,8 @@ from jaxtyping import PyTree
 from ..algebras.base import LieAlgebra
 from ..numerics import checks
 
+_WHAT = "a matrix of numbers"
+
 
 def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None = None) -> tuple[PyTree, bool]:
     """The group element at the start as arrays, and whether it leads with members; an error if it is none."""
@@ -19,7 +21,7 @@ def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None =
         raise ValueError("g0 is the group element at the start, which is followed with group=True: give that too.")
     wanted = jax.eval_shape(algebra.group_exp, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
     one = jax.tree.structure(wanted) == jax.tree.structure(0)
-    whole = g0 if not one or isinstance(g0, jax.Array) else _array("g0", g0)  # a matrix may be a list of rows
+    whole = checks.numbers("g0", g0, _WHAT) if one else g0  # a matrix may be a list of rows
     if jax.tree.structure(whole) != jax.tree.structure(wanted):
         parts = len(jax.tree.leaves(wanted))
         raise ValueError(f"g0 must be a tuple of {parts} group elements, one for each kind of factor, not {g0!r}.")
@@ -35,19 +37,9 @@ def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None =
     return whole, by_member
 
 
-def _array(name: str, value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        raise TypeError(f"{name} must be a matrix of numbers, not {value!r}.") from None
-    if array.dtype.kind not in "fiuc":
-        raise TypeError(f"{name} must be a matrix of numbers, not {value!r}.")
-    return array
-
-
 def _fit(value: Any, dtype: Any) -> Any:
     """An array of the type that the group has."""
-    array = value if isinstance(value, jax.Array) else _array("g0", value)
+    array = checks.numbers("g0", value, _WHAT)
     if array.dtype.kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError("g0 is complex, but elements of this group are real.")
     return jnp.asarray(array, dtype)

@@ -17,6 +17,7 @@ from ..integrators.implicit import DENSE
 from ..numerics import checks
 from ..numerics.caching import Bounded
 from ..numerics.functions import Function, intern
+from ..numerics.signatures import check_function
 from ..states import check_state, fit_params
 from ..systems import System
 from .attitudes import check_group
@@ -365,8 +366,7 @@ def _trace_save(system: System, save: Callable | None, with_states: bool) -> Fun
     """The save function, traced; if asked for, with the state beside its value."""
     if save is None:
         return None
-    if not callable(save):
-        raise TypeError(f"save must be a function of the state, not {type(save).__name__}.")
+    check_function("save", save, ("mu",))
     both = (lambda mu: (save(mu), mu)) if with_states else save
     return intern(both, jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype))
 

@@ -13,6 +13,7 @@ from ..baths import heat_bath
 from ..integrators.base import Integrator
 from ..integrators.weak_splitting import NinomiyaVictoir
 from ..numerics import checks, random
+from ..numerics.signatures import check_function
 from ..numerics.text import as_html
 from ..states import check_state
 from ..systems import System
@@ -66,6 +67,7 @@ def sample(
         raise ValueError("observables must not have 'energy', which is there by itself.")
     state = jax.ShapeDtypeStruct(bath.algebra.shape, bath.algebra.dtype)
     for name, f in functions.items():
+        check_function(f"observables[{name!r}]", f, ("mu",))
         out = jax.eval_shape(f, state)
         if getattr(out, "shape", None) != () or not jnp.issubdtype(out.dtype, jnp.floating):
             raise ValueError(f"observables[{name!r}] must give one real number, not {out}.")

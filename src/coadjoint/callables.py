@@ -1,0 +1,234 @@
+"""The functions that a user gives a system: their signatures and results are checked, and they are traced."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, UnplacedSalt, WithoutParams
+from .numerics import checks
+from .numerics.arrays import placed
+from .numerics.functions import Constant, Function, intern
+from .numerics.signatures import check_captured, check_function, check_signature, described
+from .states import any_element, check_elements
+
+_PROBE = 0.125  # the time step, and the increments of noise, at which functions are evaluated once
+_OF = {("mu",): "the state", ("mu", "dt"): "the state and of the time step"}
+_NO_PARAMS = "The system has no params: give System(..., params=...) to use {}."
+
+
+class Tracer(NamedTuple):
+    """Traces the functions of a system with this algebra and these params."""
+
+    algebra: Constant
+    params: PyTree
+
+    # Functions of the state.
+
+    def hamiltonian(self, name: str, fn: Any) -> Function:
+        """A function h(mu), or h(mu, params), that returns one real number."""
+        function = self._trace(name, fn)
+        out = jax.eval_shape(function, *self._shapes())
+        shape = getattr(out, "shape", None)
+        if shape != () or out.dtype == bool or jnp.issubdtype(out.dtype, jnp.complexfloating):
+            got = f"shape {shape} and type {out.dtype}" if shape is not None else described(out)
+            raise ValueError(f"{name} must return one real number, not {got}.")
+        if out.dtype != jnp.float64:
+            return self._trace(name, lambda *args: jnp.asarray(fn(*args), jnp.float64))
+        return function
+
+    def gradient(self, fn: Any, h: Function) -> Function:
+        """∂h/∂μ by hand, compared with that of h."""
+        function = self._array("gradient", fn, self._trace("gradient", fn), self._shapes(), "shape")
+        if not checks.is_traced((self.params, function.consts, h.consts)):
+            given, exact = map(np.asarray, _two_gradients(self.algebra, function, h, self._args, self._random()))
+            worst = float(np.max(np.abs(given - exact)))
+            if not worst <= 1e-8 * (1 + float(np.max(np.abs(exact)))):
+                raise ValueError(
+                    f"gradient does not agree with the derivative of the hamiltonian: at a random state they differ "
+                    f"by {worst:.3g}. Given: {given}; by autodiff: {exact}."
+                )
+        return function
+
+    def force(self, name: str, fn: Any) -> Function:
+        """A function g(mu), or g(mu, params), that returns an element of the algebra."""
+        what = "an element of the algebra, shape"
+        function = self._array(name, fn, self._trace(name, fn), self._shapes(), what)
+        self._check_values(name, function, lambda mu: (mu,))
+        return function
+
+    def dissipation(self, fn: Any) -> Function:
+        """A function D(mu, dt), or D(mu, dt, params), that returns a state."""
+        name, shapes = "dissipation", self._shapes(jax.ShapeDtypeStruct((), jnp.float64))
+        return self._array(name, fn, self._trace(name, fn, ("mu", "dt"), shapes), shapes, "a state, shape")
+
+    # Noise.
+
+    def noise(self, noise: Any) -> Noise:
+        """Noise as the system needs it."""
+        if isinstance(noise, Salt):
+            return self._salt(noise)
+        if isinstance(noise, UnplacedSalt):
+            return self._salt_of_params(noise)
+        if isinstance(noise, Noise):
+            return noise if type(noise).__module__.startswith("coadjoint.") else self._own_noise(noise)
+        if hasattr(noise, "size") and hasattr(noise, "apply"):
+            return self._object(noise)
+        if callable(noise):
+            return HamiltonianNoise(self.algebra, self.hamiltonian("noise", noise), self.params is not None)
+        raise TypeError(
+            "noise must hold salt(beta), functions of the state, or objects with `size` and `apply(mu, dS)`, "
+            f"not {described(noise)}."
+        )
+
+    def _own_noise(self, noise: Noise) -> Noise:
+        """A subclass of `Noise` that a user wrote: its arrays stay leaves of the system."""
+        apply, _ = self._apply(noise)
+        size = noise.size
+        if apply == ("mu", "dS"):
+            noise = WithoutParams(noise)
+        shapes = self._apply_shapes(size)
+        function = self._array("noise.apply", noise.apply, intern(noise.apply, *shapes), shapes, "shape", cast=False)
+        self._check_values("noise.apply(mu, dS)", function, lambda mu: (mu, jnp.full(size, _PROBE)))
+        return noise
+
+    def _object(self, noise: Any) -> ObjectNoise:
+        apply, size = self._apply(noise)
+        takes_params = apply == ("mu", "dS", "params") and self.params is not None
+        fn = noise.apply if len(apply) == 2 or takes_params else lambda mu, dS: noise.apply(mu, dS, None)
+        shapes = self._apply_shapes(size) if takes_params else self._apply_shapes(size)[:2]
+        function = self._array("noise.apply", fn, intern(fn, *shapes), shapes, "shape")
+        self._check_values("noise.apply(mu, dS)", function, lambda mu: (mu, jnp.full(size, _PROBE)), takes_params)
+        additive = bool(getattr(noise, "additive", False))
+        return ObjectNoise(size=size, field=function, additive=additive, takes_params=takes_params)
+
+    def _apply(self, noise: Any) -> tuple[tuple[str, ...], int]:
+        """The signature of `apply`, and `size`."""
+        size = checks.count("noise.size", noise.size)
+        if not callable(noise.apply):
+            raise TypeError(f"noise.apply must be a function apply(mu, dS), not {described(noise.apply)}.")
+        check_captured("noise.apply", noise.apply)
+        both = ("mu", "dS"), ("mu", "dS", "params")
+        return check_signature("noise.apply", noise.apply, *(both if self.params is None else both[::-1])), size
+
+    def _apply_shapes(self, size: int) -> tuple:
+        state, *params = self._shapes()
+        return state, jax.ShapeDtypeStruct((size,), jnp.float64), *(params or [None])
+
+    def _stack(self, beta: Array, name: str = "salt(beta)") -> Array:
+        """One field, or a stack of them, as a stack of the algebra's type."""
+        algebra = self.algebra.value
+        stack = beta[None] if beta.shape == algebra.shape else beta
+        if stack.shape[1:] != algebra.shape or stack.shape[0] == 0:
+            raise ValueError(
+                f"noise: {name} needs beta of shape {algebra.shape}, or a stack of shape "
+                f"(M, {', '.join(map(str, algebra.shape))}), not {beta.shape}."
+            )
+        if jnp.iscomplexobj(stack) and algebra.dtype == jnp.float64:
+            raise TypeError(f"noise: {name} needs a real beta on a real algebra, not a complex one.")
+        return stack.astype(algebra.dtype)
+
+    def _salt(self, noise: Salt) -> Salt:
+        stack = self._stack(noise.beta)
+        check_elements(self.algebra.value, "beta", stack)
+        return Salt(stack)
+
+    def _salt_of_params(self, noise: UnplacedSalt) -> SaltOfParams:
+        if self.params is None:
+            raise ValueError(
+                "noise: salt(...) has a function of params, but the system has none: give System(..., params=...)."
+            )
+
+        def fields(params: PyTree) -> Array:
+            beta = self._stack(jnp.asarray(noise.beta(params)), "salt(beta(params))")
+            if noise.scale is None:
+                return beta
+            scale = jnp.asarray(noise.scale(params))
+            if scale.shape not in ((), beta.shape[:1]):
+                raise ValueError(
+                    f"noise: scale(params) must be one number, or {len(beta)}, one for each field, not of shape "
+                    f"{scale.shape}."
+                )
+            if not jnp.issubdtype(scale.dtype, jnp.floating) and not jnp.issubdtype(scale.dtype, jnp.integer):
+                raise TypeError(f"noise: scale(params) must be real, not of type {scale.dtype}.")
+            return beta * scale.reshape(-1, *(1,) * (beta.ndim - 1))
+
+        function = intern(fields, self._shapes()[1])
+        if not any_element(self.algebra.value) and not checks.is_traced((self.params, function.consts)):
+            check_elements(self.algebra.value, "beta", _called(function, self._args))
+        return SaltOfParams(jax.eval_shape(function, self._shapes()[1]).shape[0], function)
+
+    # Tracing, and values.
+
+    @property
+    def _args(self) -> tuple:
+        return () if self.params is None else (self.params,)
+
+    def _shapes(self, *between: Any) -> tuple:
+        """Shapes and types of the state, of what else a function takes, and of the params."""
+        algebra = self.algebra.value
+        state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
+        return (state, *between, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._args))
+
+    def _trace(self, name: str, fn: Any, arguments: tuple[str, ...] = ("mu",), shapes: tuple | None = None) -> Function:
+        whole = (*arguments, "params")
+        hint = "" if self.params is not None else _NO_PARAMS.format(f"{name}({', '.join(whole)})")
+        check_function(name, fn, arguments if self.params is None else whole, what=_OF[arguments], hint=hint)
+        try:
+            return intern(fn, *(shapes or self._shapes()))
+        except Exception as error:
+            signature = ", ".join(arguments if self.params is None else whole)
+            error.add_note(
+                f"This was raised while tracing {name}({signature}) at a state of shape {self.algebra.value.shape}."
+            )
+            raise
+
+    def _array(
+        self, name: str, fn: Callable, function: Function, shapes: tuple, what: str, cast: bool = True
+    ) -> Function:
+        """A function that returns an array of the algebra's shape, and of its type where that can be converted."""
+        algebra, out = self.algebra.value, jax.eval_shape(function, *shapes)
+        if getattr(out, "shape", None) != algebra.shape:
+            got = getattr(out, "shape", described(out))
+            raise ValueError(f"{name} must return {what} {algebra.shape}, not {got}.")
+        if jnp.issubdtype(out.dtype, jnp.complexfloating) and algebra.dtype == jnp.float64:
+            raise TypeError(f"{name} must return real numbers on a real algebra, not complex ones.")
+        if out.dtype == algebra.dtype or not cast:
+            return function
+        return intern(lambda *args: jnp.asarray(fn(*args), algebra.dtype), *shapes)
+
+    def _random(self) -> Array:
+        """Coordinates at which functions are evaluated once."""
+        return placed(np.random.default_rng(0).standard_normal(self.algebra.value.dim))
+
+    def _check_values(self, name: str, function: Function, args: Callable, with_params: bool = True) -> None:
+        """Raise if what a function returns at a random state is not an element of the algebra."""
+        if any_element(self.algebra.value) or checks.is_traced((self.params, function.consts)):
+            return
+        mu = _element(self.algebra, self._random())
+        given = (*args(mu), *(self._args if with_params else ()))
+        value = np.asarray(_called(function, given))[None]
+        if not np.all(np.isfinite(value)):
+            return
+        check_elements(self.algebra.value, name, value, np.asarray(mu))
+
+
+@eqx.filter_jit
+def _called(function: Function, args: tuple) -> Array:
+    return function(*args)
+
+
+@eqx.filter_jit
+def _element(algebra: Constant, c: Array) -> Array:
+    return algebra.value.element(c)
+
+
+@eqx.filter_jit
+def _two_gradients(algebra: Constant, grad: Function, h: Function, args: tuple, c: Array) -> tuple[Array, Array]:
+    """The gradient that was given and that of h, at the element with coordinates c."""
+    mu = algebra.value.element(c)
+    return grad(mu, *args), algebra.value.gradient(lambda m: h(m, *args), mu)

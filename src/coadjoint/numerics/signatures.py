@@ -1,0 +1,74 @@
+"""Functions that a user gives: checks of their signatures and of the arrays that they use, before they are called."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .checks import check_unmasked
+
+
+def check_signature(name: str, fn: Callable, *supported: tuple[str, ...], hint: str = "") -> tuple[str, ...]:
+    """The first of the supported signatures with which the function can be called.
+
+    - `name`: the argument that took the function, for the message.
+    - `supported`: the names of the arguments of each signature.
+    - `hint`: a sentence for the end of the message.
+
+    Raises TypeError with the supported signatures and that of the function if there is none.
+    """
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # functions written in C may have none
+        return supported[0]
+    for arguments in supported:
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return arguments
+    shown = " or ".join(f"{name}({', '.join(arguments)})" for arguments in supported)
+    received = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
+    raise TypeError(f"{name} must have the signature {shown}, not {name}({received}).{hint and ' '}{hint}")
+
+
+def check_function(name: str, fn: Any, *supported: tuple[str, ...], what: str = "the state", hint: str = "") -> None:
+    """Raise unless `fn` is a function with a supported signature; `what` it is a function of, for the message."""
+    if not callable(fn):
+        raise TypeError(f"{name} must be a function of {what}, not {described(fn)}.")
+    check_signature(name, fn, *supported, hint=hint)
+    check_captured(name, fn)
+
+
+def described(x: Any) -> str:
+    """A value in a message, by its type."""
+    return f"a {type(x).__name__}" if x is not None else "None"
+
+
+def check_captured(name: str, fn: Any) -> None:
+    """Raise if a function uses an array that JAX would read wrongly or not at all: masked, or of another byte order."""
+    for variable, value in _captured(fn):
+        if isinstance(value, np.ndarray):
+            check_unmasked(f"the array {variable} of {name}", value)
+            if not value.dtype.isnative:
+                raise TypeError(
+                    f"{name} uses the array {variable} of type {value.dtype.str!r}, whose byte order is not that of "
+                    f'this machine: write {variable} = {variable}.astype({variable}.dtype.newbyteorder("=")).'
+                )
+
+
+def _captured(fn: Any) -> Iterator[tuple[str, Any]]:
+    """The variables that a function takes from outside, by name."""
+    if isinstance(fn, functools.partial):
+        yield from ((f"argument {k}", x) for k, x in enumerate(fn.args))
+        yield from fn.keywords.items()
+        fn = fn.func
+    fn = inspect.unwrap(fn) if hasattr(fn, "__wrapped__") else fn
+    try:
+        found = inspect.getclosurevars(fn)
+    except (TypeError, ValueError):
+        return
+    yield from found.nonlocals.items()
+    yield from found.globals.items()

@@ -1,8 +1,9 @@
-"""A run that is killed (SIGKILL) at any moment goes on where it was, and ends with the same store, byte for byte."""
+"""A run that is ended at any moment by SIGKILL or SIGTERM resumes, and ends with the same store, byte for byte."""
 
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import coadjoint as cj
 from coadjoint.running import loop, plan
 from coadjoint.store import creating, durable, layout, sink
+from coadjoint.store.interrupts import Stopped, terminable
 
 # Commits as often as can be, so that a kill falls into one now and then; small files, so that there are many.
 sink._SECONDS, sink._SHARE, layout._LONGEST_FILE = 0.0, 0, 64
@@ -55,11 +57,15 @@ system = cj.System(
 mu0 = np.array([0.6, -0.8, 0.5])
 options = dict(t1=200.0, dt=0.05, key=3, save_every=4, integrator=cj.EulerMaruyamaMK(), out=path)
 try:
-    if what == "ensemble":
-        plan.LARGEST_TILE = 4
-        cj.ensemble(system, mu0, members=7, resume=at == "resume", **options)
-    else:
-        cj.solve(system, mu0, resume=at == "resume", **options)
+    with terminable():
+        print("ready", flush=True)
+        if what == "ensemble":
+            plan.LARGEST_TILE = 4
+            cj.ensemble(system, mu0, members=7, resume=at == "resume", **options)
+        else:
+            cj.solve(system, mu0, resume=at == "resume", **options)
+except Stopped:
+    sys.exit(143)
 except cj.StoreError as error:
     print(error, flush=True)
     sys.exit(3)
@@ -88,20 +94,20 @@ class Runs:
     def run(self, path: Path, *how: str) -> tuple[int, str]:
         out, err = (process := self.start(path, *how)).communicate(timeout=120)
         assert process.returncode in (0, 3), err
-        said = [line for line in out.splitlines() if line and "begun" not in line]  # members begin in threads
-        return process.returncode, "\n".join(said)
+        said = [line for line in out.splitlines() if not line.startswith(("begun", "ready"))]  # members print at once
+        return process.returncode, "\n".join(filter(None, said))
 
-    def kill(self, path: Path, how: str, begun: bool, seconds: float) -> bool:
+    def kill(self, path: Path, how: str, begun: bool, seconds: float, by: int = signal.SIGKILL) -> bool:
         """Kill so many seconds after the start, or after the run has begun; whether it was finished by then."""
         process = self.start(path, how)
-        if begun:
-            said(process, "begun\n")
+        if begun or by == signal.SIGTERM:  # which is handled from then on
+            said(process, "begun\n" if begun else "ready\n")
         try:
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.kill(process.pid, by)
         _, err = process.communicate()
-        assert process.returncode in (0, -9), err
+        assert process.returncode in (0, -9 if by == signal.SIGKILL else 143), err
         return process.returncode == 0
 
     def kill_there(self, path: Path, *how: str) -> None:
@@ -140,7 +146,7 @@ def killed_again_and_again(runs: Runs, path: Path, kills: int, begun: bool, long
     moments, hit = random.Random(seed), 0
     while hit < kills:
         how = "resume" if path.exists() else "start"
-        if runs.kill(path, how, begun, moments.uniform(0, longest)):
+        if runs.kill(path, how, begun, moments.uniform(0, longest), (signal.SIGKILL, signal.SIGTERM)[hit % 2]):
             runs.check(path)
             shutil.rmtree(path)
         else:
@@ -149,22 +155,22 @@ def killed_again_and_again(runs: Runs, path: Path, kills: int, begun: bool, long
     runs.check(path)
 
 
-def test_five_kills(runs, tmp_path):
-    """Before the store exists, in the middle of a file, and three times at random."""
+def test_six_kills(runs, tmp_path):
+    """Before the store exists, in the middle of a file, and four times at random, two of them by SIGTERM."""
     path = tmp_path / "run.zarr"
     runs.kill_there(path, "rename")
     code, said = runs.run(path, "resume")
     assert code == 3 and f"{path} does not exist: there is nothing to go on with" in said
     runs.kill_there(path, "write", "60")
     assert list(path.rglob("*.partial"))
-    killed_again_and_again(runs, path, 3, True, RUNNING, seed=1)
+    killed_again_and_again(runs, path, 4, True, RUNNING, seed=1)
     assert [p.name for p in tmp_path.iterdir()] == ["run.zarr"]  # nothing is left of the first attempt
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_fifty_kills(runs, seed, tmp_path):
-    """Ten for each seed, half of them anywhere in the life of the process."""
+    """Ten for each seed, half of them anywhere in the life of the process, and half of them by SIGTERM."""
     killed_again_and_again(runs, tmp_path / "run.zarr", 5, True, RUNNING, seed)
     killed_again_and_again(runs, tmp_path / "other.zarr", 5, False, 1.0, seed)
 

@@ -18,7 +18,7 @@ from ..running.results import together
 from ..running.sinks import Halted, Remote
 from ..running.watchdog import Watched
 from ..running.watching import NOTHING, Health
-from ..store.sink import Stopped
+from ..store.interrupts import Stopped
 from .parcels import Parcel, differences, present, unpack, with_members
 
 

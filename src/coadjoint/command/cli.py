@@ -205,10 +205,11 @@ def _report(store: Path, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _errors(command: str, as_json: bool) -> Iterator[None]:
-    """What went wrong is one sentence; status 2 for what the user can put right, 130 after Ctrl-C."""
+    """Report an error in one sentence. Status 2: the user can put it right; 130: Ctrl-C; 143: SIGTERM."""
     from ..running.placing import ClusterError
     from ..running.results import UnsolvedStepError
     from ..store.durable import StoreError
+    from ..store.interrupts import terminable
 
     def say(message: str, event: str = "error") -> None:
         if as_json:
@@ -218,10 +219,11 @@ def _errors(command: str, as_json: bool) -> Iterator[None]:
             Console(stderr=True).print(prefix + message, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     try:
-        yield
+        with terminable():
+            yield
     except KeyboardInterrupt as stopped:
         say(str(stopped) or "stopped; the store is as its last checkpoint has it", "stopped")
-        raise typer.Exit(130) from None
+        raise typer.Exit(128 + getattr(stopped, "number", 2)) from None
     except UnsolvedStepError as error:
         say(str(error).replace("; what was computed is in this error's `solution`", ""))
         raise typer.Exit(1) from None

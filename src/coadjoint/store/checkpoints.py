@@ -153,7 +153,7 @@ class Checkpoints:
                 if data is None:  # a run that was stopped
                     return
                 archive.writestr(zipfile.ZipInfo(path.name), data)
-        write(self.folder / _PACK, out.getbuffer())
+        write(self.folder / _PACK, out.getvalue())
         sync(self.folder)
         for path in own:
             path.unlink()

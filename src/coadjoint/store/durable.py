@@ -83,7 +83,7 @@ def save_checkpoint(path: Path, header: dict[str, Any], leaves: Sequence[np.ndar
     out = io.BytesIO()
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(out, allow_pickle=False, header=text, **{f"leaf_{i}": x for i, x in enumerate(leaves)})
-    write(path, out.getbuffer())
+    write(path, out.getvalue())  # no view of the buffer: in a traceback it would outlive the buffer
     sync(path.parent)
 
 
@@ -139,9 +139,7 @@ class Files(LocalStore):
     def set_sync(self, key: str, value: Any) -> None:
         """Write durably."""
         self._check_writable()
-        path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, value.as_buffer_like())
+        write(self.root / key, value.as_buffer_like())
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
         """Read, and check."""

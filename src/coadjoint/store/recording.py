@@ -6,8 +6,6 @@ What lies beyond the checkpoint is ignored, and written again, when the run goes
 """
 
 import contextlib
-import signal
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -24,6 +22,7 @@ from .checkpoints import Checkpoints
 from .conditions import machine
 from .creating import create, reopen
 from .durable import THREADS, Files, StoreError
+from .interrupts import interrupts
 from .layout import Axis, Layout
 from .reading import Stored, read_header
 from .sink import StoreOutput
@@ -69,26 +68,6 @@ def recording(
         lock.release()  # when all that was under way is written
 
 
-@contextlib.contextmanager
-def interrupts() -> Iterator[threading.Event]:
-    """An event that is set by Ctrl-C; a second Ctrl-C interrupts at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def handle(number: int, frame: Any) -> None:
-        stop.set()
-        signal.signal(signal.SIGINT, before)
-
-    try:
-        signal.signal(signal.SIGINT, handle)
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 _opened: Bounded["Store"] = Bounded(4)
 
 
@@ -116,6 +95,7 @@ class Store:
         self.savers, self.writers = savers, writers  # threads for commits, and for the files of each
         self.checkpoints = Checkpoints(path)
         self.plans, self.programs, self.place = plans, programs, place
+        self.experiment = read_header(path, "resume")["experiment"]
         root = zarr.open_group(Files(path, required=lambda key: True), mode="r+", use_consolidated=False)
         self.arrays: dict[str, Any] = {
             name: root[name].with_config({"write_empty_chunks": True})  # type: ignore[union-attr]
@@ -135,7 +115,7 @@ class Store:
 
     def how_to_go_on(self) -> str:
         """For messages."""
-        experiment = read_header(self.path, "resume")["experiment"]
+        experiment = self.experiment
         if experiment is not None:
             name = experiment["model"]["name"]
             return f"coadjoint resume {self.path}" + (f" --model {name}" if ":" in name else "")

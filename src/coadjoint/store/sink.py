@@ -1,5 +1,6 @@
 """Sinks on disk: what each tile of a run saves is committed to a store every second or so."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from ..running.results import Outcome, built
 from .diagnostics import DIAGNOSTICS, Diagnostics
 from .durable import StoreError, in_parallel, reason, sync
 from .formats import state_now
+from .interrupts import Stopped
 from .layout import rows_back, rows_of, totals_of
 from .locks import tile_locks
 from .reading import Stored, contents
@@ -33,10 +35,6 @@ _ROWS = ".rows."  # begins the names of rows in a checkpoint
 _BUFFER = 2**25  # bytes of rows that wait to be written, at most
 SETTLE, COMMIT, STOP = 1, 2, 4  # what is to be done now, in all processes; one, several or none
 _PATIENCE = 10.0  # seconds that others have to commit what they hold
-
-
-class Stopped(KeyboardInterrupt):
-    """A run that was interrupted: its store is whole, and the message says how to go on."""
 
 
 class StoreOutput:
@@ -131,9 +129,13 @@ class StoreOutput:
         """The store holds the tile up to its last checkpoint."""
 
     def check(self) -> None:
-        """Raise if Ctrl-C was pressed."""
+        """Raise if the run is to end."""
         if self.store.stop.is_set():
-            raise Stopped(f"stopped;{self.note()} Go on with: {self.store.how_to_go_on()}")
+            raise self.stopped(f"stopped;{self.note()} Go on with: {self.store.how_to_go_on()}")
+
+    def stopped(self, message: str) -> Stopped:
+        """The error that ends a run, with the signal that was received."""
+        return Stopped(message, getattr(self.store.stop, "number", signal.SIGINT))
 
     def settle(self) -> None:
         """Wait until those who write have committed, and nobody has begun since."""
@@ -233,7 +235,7 @@ class StoreSink:
             self.commit()
         if wanted & STOP:
             self._end()
-            raise Stopped(f"stopped at {self.reached()}; go on with: {self.store.how_to_go_on()}")
+            raise self.output.stopped(f"stopped at {self.reached()}; go on with: {self.store.how_to_go_on()}")
 
     def _wanted(self) -> int:
         settle = SETTLE if self.saving is not None and self.saving[1].done() else 0
@@ -332,6 +334,11 @@ class StoreSink:
         try:
             work()
         except OSError as error:
+            if not (self.store.path / "zarr.json").exists():
+                raise StoreError(
+                    f"{self.store.path} was moved or removed while the run wrote to it. It held the run up to "
+                    f"{self.reached()}. Put it back under this name, and resume with: {self.store.how_to_go_on()}"
+                ) from error
             raise StoreError(
                 f"{self.store.path} cannot be written: {reason(error)}. It holds the run up to {self.reached()}. "
                 f"When that is put right, go on with: {self.store.how_to_go_on()}"

@@ -24,10 +24,11 @@ from ..running.points import Point
 from ..running.watchdog import speak
 from .checkpoints import block_name, piece_name
 from .durable import THREADS, StoreError
+from .interrupts import interrupts
 from .layout import STATE, Layout
 from .locks import tile_lock
 from .reading import Stored, read_header
-from .recording import Store, interrupts, recording
+from .recording import Store, recording
 from .sink import StoreOutput, StoreSink
 from .tables import as_tables
 

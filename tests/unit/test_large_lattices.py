@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.native.sites import OneSite, Sited
+from coadjoint.native.provenance import Sited
+from coadjoint.native.sites import OneSite
 from coadjoint.running import loop
 from coadjoint.running.backends import kernels, lattices, xla
 
@@ -190,13 +191,21 @@ def test_a_step_that_is_not_finite(sweeps):
 
 REFUSED = {
     "TMK": (cj.TMK(), None, "methods that do each by itself, like HeunMK, not TMK"),
-    "mean field": (cj.HeunMK(), lambda mu: jnp.sum(mu) ** 2, "A sum over the sites of a lattice has no native rule"),
+    "mean field": (
+        cj.HeunMK(),
+        lambda mu: jnp.sum(mu) ** 2,
+        "A sum over the sites of a lattice is not",
+    ),
     "open": (
         cj.HeunMK(),
         lambda mu: jnp.sum(mu[3:] * mu[:-3]),
-        "An array of other than all sites of a lattice has no native rule",
+        "An array that does not belong to all sites of a lattice is not",
     ),
-    "sorted": (cj.HeunMK(), lambda mu: jnp.sum(jnp.sort(mu) * jnp.arange(3 * SITES)), "has no native rule"),
+    "sorted": (
+        cj.HeunMK(),
+        lambda mu: jnp.sum(jnp.sort(mu) * jnp.arange(3 * SITES)),
+        "across the sites of a lattice is not",
+    ),
 }
 
 
@@ -219,8 +228,8 @@ def test_neighbours_are_found_from_where_numbers_come():
         return jnp.concatenate([x[:, 3:], x[:, :3]], axis=1).reshape(-1)
 
     def site(x):
-        (out,) = one.evaluate(jax.make_jaxpr(shifted)(jnp.zeros(2 * SITES)), [Sited(x, (2 * SITES,))])
-        return one.home(out).value
+        (out,) = one.evaluate(jax.make_jaxpr(shifted)(jnp.zeros(2 * SITES)), [Sited.whole(x, (2 * SITES,))])
+        return one.home(out)
 
     jax.make_jaxpr(site)(jnp.zeros(2))
     (relation,) = one.relations.values()

@@ -1,317 +1,221 @@
 """A program for all sites of a lattice as a program for one site.
 
-The arrays of a lattice of N sites have N · k numbers, k at each site, one site after the other. A program that does the
-same at every site, with what is there and at sites that stand in a fixed relation to it (its neighbours), is evaluated
-anew for a single site: an array is then the k numbers of that site, and what comes from other sites is read by
-`elsewhere`. What only moves numbers is followed number by number; from where each has come tells the relations. So
-neighbours may be found by shifts, slices or a lattice that is continued on all sides: all of it is gone afterwards.
+The arrays of a lattice of N sites have N · k numbers, k at each site, one site after the other. A program that computes
+the same expression at every site, from its own numbers and from those of sites in a fixed relation to it (its
+neighbours), is evaluated anew for a single site: an array is then the k numbers of that site, and `elsewhere` reads the
+numbers of other sites. Operations that only move numbers are followed number by number; the addresses give the
+relations. So neighbours may be found by shifts, slices or a lattice that is continued on all sides.
+
+Every rule takes its operands from `Places.aligned`, which proves to which sites they belong. An operation without a
+rule is refused.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import jax
-import jax.core
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from ..numerics.functions import value_key
 from ..numerics.jaxprs import CALLS, applied, called, scan_of, wanted
 from ..numerics.moves import MOVES
 from .operations import known_to
+from .provenance import SUMS, Moved, Places, Sited, Sites, Sum, uniform
 from .refused import Refused
 
 _IN_ORDER = ("expand_dims", "name", "optimization_barrier", "pvary", "reshape", "squeeze", "stop_gradient")
 _REDUCTIONS = ("reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum")
-
-
-class Relation:
-    """Which site stands in a relation to each site; equal to itself alone."""
-
-    def __init__(self, table: Int[np.ndarray, " sites"]):
-        self.table = table
-
-
-_elsewhere = jex.Primitive("elsewhere")
-_elsewhere.def_abstract_eval(lambda x, relation: x)
-
-
-def elsewhere(x: Array, relation: Relation) -> Array:
-    """What x is at the site that stands in a relation to this one; for programs that are made native code."""
-    return _elsewhere.bind(x, relation=relation)
-
-
-@dataclass(frozen=True, eq=False)
-class Sited:
-    """An array of a lattice, or of some consecutive sites of it: what one site has of it, flat."""
-
-    value: Array
-    shape: tuple[int, ...]
-    first: int = 0
-
-    @property
-    def sites(self) -> int:
-        """How many."""
-        return math.prod(self.shape) // self.value.size
-
-    @property
-    def inner(self) -> tuple[int, ...]:
-        """The axes that do not go over sites."""
-        axis, left = 0, self.sites
-        while left > 1:
-            axis, left = axis + 1, left // self.shape[axis]
-        if math.prod(self.shape[:axis]) != self.sites:
-            raise Refused("A sum over the sites of a lattice has no native rule.")
-        return self.shape[axis:]
-
-
-@dataclass(frozen=True, eq=False)
-class _Moved:
-    """An array whose numbers were moved: where each has come from."""
-
-    at: Int[np.ndarray, "..."]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As of any array."""
-        return self.at.shape
-
-
-@dataclass(frozen=True, eq=False)
-class _Sum:
-    """A sum some of whose terms are not the same at all sites, as long as others are not added to them."""
-
-    settled: list[Sited]
-    parts: list[_Moved]
-    shape: tuple[int, ...]
-
-
-class _Source(NamedTuple):
-    """An array that numbers come from, and which of all numbers is its first."""
-
-    start: int
-    value: Any
-    sites: int  # 0: it is the same for all of them
-
-    @property
-    def end(self) -> int:
-        """The first number after it."""
-        return self.start + np.size(self.value) * max(self.sites, 1)
+_SHARED = 64  # numbers of some sites that all sites may read
+_NOT = "is not supported in native code"
+_PRODUCT = f"A product across the sites of a lattice {_NOT}."
 
 
 class OneSite:
     """Evaluates programs of a lattice of so many sites for one site."""
 
     def __init__(self, sites: int, within: "OneSite | None" = None):
-        self.sites, self.whole = sites, within is None
-        self.sources: list[_Source] = []
-        self.known: dict[int, _Source] = {}
-        self.done: dict[Any, tuple] = {} if within is None else within.done  # equal operations are done once
-        self.relations: dict[bytes, Relation] = {} if within is None else within.relations
+        self.places = Places(sites, None if within is None else within.places)
+        self.sites = sites
+        self.largest: int = sites if within is None else within.largest  # uniform arrays are smaller
 
     def evaluate(self, closed: jex.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
-        """What comes out of a program: arrays that are the same for all sites, and `Sited` ones."""
+        """The results of a program: uniform arrays, and those that have `places`."""
         jaxpr = closed.jaxpr
         env: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *args], strict=True))
         for eqn in wanted(jaxpr):
-            xs = [v.val if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
+            xs = [_literal(v) if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
             env.update(zip(eqn.outvars, self._equation(eqn, xs), strict=True))
-        return [v.val if isinstance(v, jex.Literal) else env[v] for v in jaxpr.outvars]
+        return [_literal(v) if isinstance(v, jex.Literal) else env[v] for v in jaxpr.outvars]
+
+    def home(self, x: Any) -> Array:
+        """The numbers that each site of the whole has of an array, flat."""
+        _, (here,) = self.places.aligned([x], [np.shape(x)], self.places.over)
+        return here
 
     def _equation(self, eqn: Any, xs: list[Any]) -> list[Any]:
         name = eqn.primitive.name
-        shapes = [v.aval.shape for v in eqn.outvars]
-        alike = not any(isinstance(x, (Sited, _Moved, _Sum)) for x in xs)
+        largest = max(math.prod(v.aval.shape) for v in eqn.outvars)
         if name in CALLS:
             return self.evaluate(called(eqn), xs)
-        if alike and max(map(math.prod, shapes)) < self.sites:
+        if all(map(uniform, xs)) and largest < (self.sites if name in MOVES else self.largest):
             return self._apply(eqn, eqn.params, *xs)
         if name in MOVES:
             return self._move(eqn, xs)
-        if name in ("add", "add_any") and any(isinstance(x, (_Moved, _Sum)) for x in xs):
+        if name in ("add", "add_any") and any(isinstance(x, (Moved, Sum)) for x in xs):
             return [self._sum(eqn, xs)]
         if known_to(name):
             return [self._elementwise(eqn, xs)]
         if name in _REDUCTIONS:
-            return [self._reduce(eqn, self.home(xs[0]))]
+            return [self._reduce(eqn, xs[0])]
         if name == "dot_general":
             return [self._dot(eqn, *xs)]
         if name == "scan":
             return self._scan(eqn, xs)
-        raise Refused(f"`{name}` of all sites of a lattice has no native rule.")
-
-    def _once(self, what: Any, make: Callable, *xs: Any) -> Any:
-        """make(*xs); where that was done before, what came out then."""
-        key = what, *map(_identity, xs)
-        if key not in self.done:
-            self.done[key] = make(*xs), xs  # which keeps their identities
-        return self.done[key][0]
+        raise Refused(f"The operation `{name}` across the sites of a lattice {_NOT}.")
 
     def _apply(self, eqn: Any, params: dict, *xs: Any) -> list:
-        """What comes out of an operation."""
+        """The results of an operation."""
         what = eqn.primitive, value_key(params)
-        return self._once(what, lambda *xs: applied(eqn.primitive, params, xs), *xs)
-
-    def _shaped(self, x: Any, shape: tuple[int, ...]) -> Array:
-        return self._once(("reshape", shape), lambda x: jnp.reshape(x, shape), x)
+        return self.places.once(what, lambda *xs: applied(eqn.primitive, params, xs), *xs)
 
     def _elementwise(self, eqn: Any, xs: list[Any]) -> Sited:
         shape = eqn.outvars[0].aval.shape
-        given = [self.home(x, shape) if np.shape(x) else x for x in xs]
-        sited = [x for x in given if isinstance(x, Sited)]
-        first, size = sited[0].first, sited[0].value.size
-        if any(x.first != first or x.value.size != size for x in sited):
-            raise Refused("Different parts of a lattice meet in one operation.")
-        spread = lambda x: self._once(("full", size), lambda x: jnp.full(size, x), x)
-        values = [x.value if isinstance(x, Sited) else spread(x) for x in given]
-        return Sited(self._apply(eqn, eqn.params, *values)[0], shape, first)
+        if np.broadcast_shapes(*map(np.shape, xs)) != shape:
+            raise Refused(f"The operation `{eqn.primitive.name}` across the sites of a lattice {_NOT}.")
+        over, values = self.places.aligned(xs, [shape] * len(xs))
+        return Sited(self._apply(eqn, eqn.params, *values)[0], shape, over)
 
-    def _sum(self, eqn: Any, xs: list[Any]) -> "Sited | _Sum":
+    def _sum(self, eqn: Any, xs: list[Any]) -> "Sited | Sum":
         """A sum. The derivative of a shift adds parts of an array, with zeros around them: they are put together."""
-        settled = [x for x in xs if not isinstance(x, (_Moved, _Sum))]
-        parts: list[_Moved] = []
+        settled = [x for x in xs if not isinstance(x, (Moved, Sum))]
+        parts: list[Moved] = []
         for x in xs:
-            settled += x.settled if isinstance(x, _Sum) else []
-            for part in x.parts if isinstance(x, _Sum) else [x] if isinstance(x, _Moved) else []:
-                fits = ((i, both) for i, p in enumerate(parts) if (both := self._merged(p, part)) is not None)
+            settled += x.settled if isinstance(x, Sum) else []
+            for part in x.parts if isinstance(x, Sum) else [x] if isinstance(x, Moved) else []:
+                merged = self.places.merged
+                fits = ((i, both) for i, p in enumerate(parts) if (both := merged(p, part)) is not None)
                 i, both = next(fits, (len(parts), part))
                 parts[i : i + 1] = [both]
         left = []
         for part in parts:
             try:
-                settled.append(self.home(part))
+                over, (value,) = self.places.aligned([part], [part.shape])
+                settled.append(Sited(value, part.shape, over))
             except Refused:
                 left.append(part)
         while len(settled) > 1:
             settled[:2] = [self._elementwise(eqn, settled[:2])]
-        return _Sum(settled, left, eqn.outvars[0].aval.shape) if left else settled[0]
+        return Sum(settled, left, eqn.outvars[0].aval.shape) if left else settled[0]
 
-    def _merged(self, x: _Moved, y: _Moved) -> _Moved | None:
-        """A sum in which one of two is zero everywhere; None if it is none."""
-        zeros = [s for s in self.sources if not isinstance(s.value, jax.core.Tracer) and not np.any(s.value)]
-        if not zeros or x.shape != y.shape:
-            return None
-        empty = [np.any([(z.at >= s.start) & (z.at < s.end) for s in zeros], axis=0) for z in (x, y)]
-        return _Moved(np.where(empty[0], y.at, x.at)) if np.logical_or(*empty).all() else None
-
-    def _reduce(self, eqn: Any, x: Sited) -> Sited:
-        axes = tuple(a - len(x.shape) + len(x.inner) for a in eqn.params["axes"])
+    def _reduce(self, eqn: Any, x: Any) -> Sited:
+        over, (value,) = self.places.aligned([x], [x.shape])
+        outer = over.outer(x.shape)
+        axes = tuple(a - outer for a in eqn.params["axes"])
         if any(a < 0 for a in axes):
-            raise Refused("A sum over the sites of a lattice has no native rule.")
-        (out,) = self._apply(eqn, eqn.params | {"axes": axes}, self._shaped(x.value, x.inner))
-        return Sited(self._shaped(out, (-1,)), eqn.outvars[0].aval.shape, x.first)
+            raise Refused(SUMS)
+        (out,) = self._apply(eqn, eqn.params | {"axes": axes}, self.places.shaped(value, x.shape[outer:]))
+        return Sited(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
 
-    def _dot(self, eqn: Any, x: Any, y: Any) -> Sited:
-        """Σ over axes inside of the sites: with something that is the same for all, or site by site."""
-        contracted, batch = eqn.params["dimension_numbers"]
-        x, y = (self.home(z) if isinstance(z, (Sited, _Moved, _Sum)) else z for z in (x, y))
-        outer = [len(z.shape) - len(z.inner) if isinstance(z, Sited) else 0 for z in (x, y)]
-        each = tuple(range(min(outer)))
-        leads = isinstance(x, Sited) or len(contracted[0]) == np.ndim(x)  # sites come first in what comes out
-        inside = tuple(tuple(a - n for a in axes) for axes, n in zip(contracted, outer, strict=True))
-        if tuple(map(tuple, batch)) != (each, each) or not leads or any(a < 0 for axes in inside for a in axes):
-            raise Refused("A product over sites of a lattice has no native rule.")
-        params = eqn.params | {"dimension_numbers": (inside, ((), ()))}
-        (out,) = self._apply(
-            eqn, params, *(self._shaped(z.value, z.inner) if isinstance(z, Sited) else z for z in (x, y))
-        )
-        first = x.first if isinstance(x, Sited) else y.first
-        return Sited(self._shaped(out, (-1,)), eqn.outvars[0].aval.shape, first)
+    def _dot(self, eqn: Any, x: Any, y: Any) -> "Sited | Moved":
+        """Σ over axes inside of the sites: site by site, or with an array that all sites share."""
+        (cx, cy), (bx, by) = ([tuple(map(int, axes)) for axes in pair] for pair in eqn.params["dimension_numbers"])
+        if not bx:
+            first = y if uniform(x) or (not uniform(y) and math.prod(x.shape) < math.prod(y.shape)) else x
+            return self._dot_shared(eqn, y, x, cy, cx) if first is y else self._dot_shared(eqn, x, y, cx, cy, True)
+        over, values = self.places.aligned([x, y], [np.shape(x), np.shape(y)])
+        outer = tuple(range(over.outer(np.shape(x))))
+        n = len(outer)
+        if over.outer(np.shape(y)) != n or not bx[:n] == by[:n] == outer:
+            raise Refused(_PRODUCT)
+        inside = [[tuple(a - n for a in axes) for axes in pair] for pair in ((cx, cy), (bx[n:], by[n:]))]
+        given = [self.places.shaped(v, np.shape(z)[n:]) for v, z in zip(values, (x, y), strict=True)]
+        out = self._contracted(eqn, inside, *given)
+        return Sited(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
+
+    def _dot_shared(self, eqn: Any, x: Any, y: Any, cx: tuple, cy: tuple, leads: bool = False) -> "Sited | Moved":
+        """Σ over axes inside of the sites of x with an array y that all sites share; `leads`: x comes first."""
+        over, (here,) = self.places.aligned([x], [x.shape])
+        n, free = over.outer(x.shape), np.ndim(y) - len(cy)
+        inside = tuple(a - n for a in cx)
+        if any(a < 0 for a in inside):
+            raise Refused(_PRODUCT)
+        here = self.places.shaped(here, x.shape[n:])
+        y = self._shared(y, over)
+        both = ([inside, cy], here, y) if leads else ([cy, inside], y, here)
+        out = self.places.shaped(self._contracted(eqn, [both[0], [(), ()]], *both[1:]), (-1,))
+        shape = eqn.outvars[0].aval.shape
+        if leads or not free:
+            return Sited(out, shape, over)
+        at = self.places.places(Sited(out, (*x.shape[:n], *shape[:free], *shape[free + n :]), over))
+        return Moved(np.moveaxis(at, range(n), range(free, free + n)), self.places)
+
+    def _contracted(self, eqn: Any, dimension_numbers: Any, x: Any, y: Any) -> Array:
+        dimensions = tuple(tuple(pair) for pair in dimension_numbers)
+        return self._apply(eqn, eqn.params | {"dimension_numbers": dimensions}, x, y)[0]
+
+    def _shared(self, x: Any, over: Sites) -> Any:
+        """A whole array as each of some sites reads it."""
+        if uniform(x):
+            return x
+        if math.prod(x.shape) > _SHARED:
+            raise Refused(_PRODUCT)
+        _, (here,) = self.places.aligned([x], [(over.count, *x.shape)], over)
+        return self.places.shaped(here, x.shape)
 
     def _scan(self, eqn: Any, xs: list[Any]) -> list[Any]:
         """A loop over parts of the lattice that carries nothing along: the same at each site of each part."""
         body, constants, carry, length, _ = scan_of(eqn.params)
-        given = [self.home(x) for x in xs[constants:]] if not carry else []
-        if not given or given[0].sites % length or len({(x.first, x.sites) for x in given}) > 1:
-            raise Refused("`scan` of all sites of a lattice has no native rule.")
-        part = OneSite(given[0].sites // length, self)
-        out = part.evaluate(body, [*xs[:constants], *(Sited(x.value, x.shape[1:]) for x in given)])
-        return [Sited(part.home(y).value, (length, *part.home(y).shape), given[0].first) for y in out]
-
-    # What moves numbers.
+        rows = xs[constants:]
+        if carry or not rows:
+            raise Refused(f"A loop that carries numbers from site to site of a lattice {_NOT}.")
+        over, values = self.places.aligned(rows, [np.shape(x) for x in rows])
+        if over.count % length:
+            raise Refused(f"A loop over parts of the sites of a lattice {_NOT}.")
+        part = OneSite(over.count // length, self)
+        given = [Sited(v, np.shape(x)[1:], part.places.over) for v, x in zip(values, rows, strict=True)]
+        out = part.evaluate(body, [*xs[:constants], *given])
+        return [Sited(part.home(y), (length, *np.shape(y)), over) for y in out]
 
     def _move(self, eqn: Any, xs: list[Any]) -> list[Any]:
         name, params, x = eqn.primitive.name, eqn.params, xs[0]
         shapes = [v.aval.shape for v in eqn.outvars]
-        kept = name in _IN_ORDER or (name == "broadcast_in_dim" and math.prod(x.shape) == math.prod(shapes[0]))
+        kept = name in _IN_ORDER or (name == "broadcast_in_dim" and math.prod(np.shape(x)) == math.prod(shapes[0]))
         if kept and all(isinstance(y, Sited) for y in xs):
-            return [Sited(y.value, shape, y.first) for y, shape in zip(xs, shapes, strict=False)]
-        if name == "slice" and isinstance(x, Sited) and (rows := _rows(params, x)) is not None:
-            return [Sited(x.value, shapes[0], x.first + rows)]
-        if name == "concatenate" and (joined := _joined(params, xs)) is not None:
-            return [Sited(joined.value, shapes[0], joined.first)]
-        return [_Moved(np.asarray(y, np.int64)) for y in MOVES[name](params, *map(self._places, xs))]
-
-    def _places(self, x: Any) -> np.ndarray:
-        """Which of all numbers each one is."""
-        if isinstance(x, _Sum):
-            raise Refused("Not all sites of a lattice do the same.")
-        if isinstance(x, _Moved):
-            return x.at
-        value, shape, first = (x.value, x.shape, x.first) if isinstance(x, Sited) else (x, np.shape(x), 0)
-        if id(value) not in self.known:
-            end = self.sources[-1].end if self.sources else 0
-            self.sources.append(_Source(end, value, self.sites if isinstance(x, Sited) else 0))
-            self.known[id(value)] = self.sources[-1]
-        start = self.known[id(value)].start + first * np.size(value)
-        return start + np.arange(math.prod(shape)).reshape(shape)
-
-    def home(self, x: Any, shape: tuple[int, ...] | None = None) -> Sited:
-        """An array, of some shape or broadcast to it, by what each site has of it, wherever that has come from."""
-        if isinstance(x, Sited) and shape in (None, x.shape):
-            return x
-        at = self._places(x)
-        at = at if shape is None else np.broadcast_to(at, shape)
-        if at.size == 0 or at.size % self.sites:
-            raise Refused("An array of other than all sites of a lattice has no native rule.")
-        columns = [self._column(c) for c in at.reshape(self.sites, -1).T]
-        return Sited(self._once("stack", lambda *xs: jnp.stack(xs), *columns), at.shape)
-
-    def _column(self, at: Int[np.ndarray, " sites"]) -> Array:
-        """One number at each site: where it has come from."""
-        source = next(s for s in reversed(self.sources) if s.start <= at[0])
-        within = at - source.start
-        if not source.sites:
-            if not np.all(within == within[0]):
-                raise Refused("A number that differs from site to site of a lattice is known by its place alone.")
-            return self._number(source.value, int(within[0]))
-        size = source.value.size
-        place = int(within[0]) % size
-        site, rest = np.divmod(within - place, size)
-        if np.any(rest) or site.min() < 0 or site.max() >= source.sites:
-            raise Refused("Not all sites of a lattice do the same.")
-        if np.array_equal(site, np.arange(self.sites)):
-            return self._number(source.value, place)
-        if not self.whole:
-            raise Refused("Neighbours inside of a part of a lattice have no native rule.")
-        relation = self.relations.setdefault(site.tobytes(), Relation(site))
-        return self._number(self._once(relation, lambda x: elsewhere(x, relation), source.value), place)
-
-    def _number(self, x: Any, i: int) -> Array:
-        return self._once(("number", i), lambda x: jnp.ravel(x)[i], x)
+            return [Sited(y.value, shape, y.over) for y, shape in zip(xs, shapes, strict=False)]
+        if name == "slice" and isinstance(x, Sited) and (over := _rows(params, x)) is not None:
+            return [Sited(x.value, shapes[0], over)]
+        if name == "concatenate" and (over := _joined(params, xs)) is not None:
+            return [Sited(x.value, shapes[0], over)]
+        moved = MOVES[name](params, *map(self.places.places, xs))
+        return [Moved(np.asarray(y, np.int64), self.places) for y in moved]
 
 
-def _identity(x: Any) -> Any:
-    """What two numbers, or one and the same array, have in common."""
-    return value_key(x) if np.ndim(x) == 0 and not isinstance(x, jax.core.Tracer) else id(x)
+def _literal(v: jex.Literal) -> Any:
+    """The value of a literal, with the type that the program gives it."""
+    dtype = getattr(v.aval, "dtype", None)
+    return v.val if np.result_type(v.val) == dtype else np.asarray(v.val, dtype)[()]
 
 
-def _rows(params: dict, x: Sited) -> int | None:
-    """With which of its sites a slice of an array begins, if it has consecutive ones; else None."""
+def _rows(params: dict, x: Sited) -> Sites | None:
+    """The sites of a slice of an array, if it has consecutive ones with all of their numbers; else None."""
     starts, limits = params["start_indices"], params["limit_indices"]
     whole = all(a == 0 and b == n for a, b, n in zip(starts[1:], limits[1:], x.shape[1:], strict=True))
-    if not whole or any(s != 1 for s in params["strides"] or ()) or x.sites % x.shape[0]:
+    rows = limits[0] - starts[0]
+    if not whole or rows < 1 or any(s != 1 for s in params["strides"] or ()) or x.over.count % x.shape[0]:
         return None
-    return starts[0] * (x.sites // x.shape[0])
+    each = x.over.count // x.shape[0]
+    return Sites(x.over.part, x.over.first + starts[0] * each, rows * each)
 
 
-def _joined(params: dict, xs: Sequence[Any]) -> Sited | None:
-    """The first of several parts of an array that are put together again; None if that is something else."""
+def _joined(params: dict, xs: Sequence[Any]) -> Sites | None:
+    """The sites of several parts of one array that are put together in order; None if they are something else."""
     if params["dimension"] or not all(isinstance(x, Sited) and x.value is xs[0].value for x in xs):
         return None
-    ends = [x.first + x.sites for x in xs]
-    return xs[0] if all(x.first == end for x, end in zip(xs[1:], ends, strict=False)) else None
+    overs = [x.over for x in xs]
+    first, count = overs[0].first, sum(o.count for o in overs)
+    if any(o.part is not overs[0].part for o in overs):
+        return None
+    ends = [o.first + o.count for o in overs]
+    return Sites(overs[0].part, first, count) if [o.first for o in overs[1:]] == ends[:-1] else None

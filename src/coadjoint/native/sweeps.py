@@ -26,8 +26,8 @@ from .code import Code, Value
 from .cpu import Cpu, compiled
 from .lanes import attempted
 from .loop import ATTRIBUTES, Memory, spread
+from .provenance import Relation
 from .refused import Refused
-from .sites import Relation
 
 WIDTH = 8  # sites side by side
 _APART = 9 * WIDTH

@@ -19,8 +19,9 @@ from ...algebras.base import Element, LieAlgebra, State
 from ...algebras.product import Product
 from ...drivers import BrownianWindow, Increment, Needs
 from ...native.lanes import free
+from ...native.provenance import Sited
 from ...native.refused import Refused, or_refused
-from ...native.sites import OneSite, Sited
+from ...native.sites import OneSite
 from ...native.sweeps import Place, Sweep, cut
 from ...numerics.caching import Bounded
 from ...systems import System
@@ -52,11 +53,11 @@ class SiteSystem:
 
         site = OneSite(self._sites)
         (out,) = site.evaluate(jax.make_jaxpr(whole)(*structs), given)
-        return site.home(out).value
+        return site.home(out)
 
     def _all(self, x: Array) -> Sited:
         """The vector of all sites, of which this site has x."""
-        return Sited(x, (x.size * self._sites,))
+        return Sited.whole(x, (x.size * self._sites,))
 
     def drift(self, mu: State) -> Element:
         """∂h/∂μ + g."""
@@ -132,7 +133,7 @@ def _make(plan: Plan, thorough: bool) -> Kernel:
     def step(shared: list, here: list, flat: list, dS: Array) -> tuple[list, Array]:
         *rest, dt = shared
         given, own = iter(rest), iter(here)
-        numbers = [Sited(next(own), x.shape) if s else next(given) for x, s in zip(leaves, by_site, strict=True)]
+        numbers = [Sited.whole(next(own), x.shape) if s else next(given) for x, s in zip(leaves, by_site, strict=True)]
         site: Any = SiteSystem(system, factor, sites, jax.tree.unflatten(treedef, numbers))
         mu, carry = jax.tree.unflatten(structure, flat)
         increment = Increment(dS, jnp.full((), jnp.inf))

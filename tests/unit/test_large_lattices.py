@@ -232,6 +232,6 @@ def test_neighbours_are_found_from_where_numbers_come():
         return one.home(out)
 
     jax.make_jaxpr(site)(jnp.zeros(2))
-    (relation,) = one.relations.values()
+    (relation,) = one.places.relations.values()
     y, x = np.divmod(np.arange(SITES), 7)
     np.testing.assert_array_equal(relation.table, 7 * y + (x + 3) % 7)

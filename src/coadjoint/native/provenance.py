@@ -203,7 +203,7 @@ class Places:
             raise Refused(_NOT_ALL)
         if size // sites.count > MOST:
             raise Refused(f"Native code of a lattice supports arrays of at most {MOST} numbers per site.")
-        if uniform(x) and np.ndim(x) == 0:
+        if uniform(x) and np.shape(x) == ():
             return self.once(("full", size // sites.count), lambda x: jnp.full(size // sites.count, x), x)
         at = np.broadcast_to(self.places(x), shape).reshape(sites.count, -1)
         return self.once("stack", lambda *xs: jnp.stack(xs), *(self._column(c, sites) for c in at.T))

@@ -106,6 +106,7 @@ def test_docstrings_cite(reference):
 
 
 UNTRIED = {"docs/guides/gpus.md", "docs/guides/dask.md"}  # which need a GPU, a cluster
+UNTRIED |= {"docs/development/xla.md"}  # shows wrong results of XLA with all its passes: tests/unit/test_updates.py
 
 
 def test_every_page_with_examples_is_run():

@@ -8,7 +8,7 @@ numbers have changed.
 
 import hashlib
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,8 @@ from jaxtyping import Array, PyTree
 
 from .arrays import placed
 from .caching import Bounded
+from .jaxprs import eval_equation
+from .updates import evaluate
 
 
 class _Code:
@@ -28,7 +30,7 @@ class _Code:
 
     def __init__(self, jaxpr: jex.Jaxpr, out_tree: Any, key: Hashable, source: tuple | None = None):
         self.jaxpr, self.out_tree, self._key, self._hash = jaxpr, out_tree, key, hash(key)
-        self.call = jax.jit(partial(jax.core.eval_jaxpr, jaxpr))  # traced once, whatever calls it
+        self.call = jax.jit(partial(evaluate, jaxpr))  # traced once, whatever calls it
         self.source = source  # the function and what it was traced with, where the jaxpr holds functions itself
 
     def __hash__(self) -> int:
@@ -109,13 +111,6 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
     code = _Code(closed.jaxpr, out_tree, (_jaxpr_key(closed.jaxpr), out_tree), source)
     code = _codes.get(code, lambda: code)
     return Function(code, [placed(c) for c in closed.consts])
-
-
-def eval_equation(jaxpr: jex.Jaxpr, eqn: Any, values: Sequence[Any]) -> list:
-    """Evaluate one equation of a jaxpr, whatever its primitive, as a jaxpr of its own."""
-    arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
-    alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
-    return jax.core.eval_jaxpr(alone, [], *arguments.values())
 
 
 def primitives(jaxpr: jex.Jaxpr) -> set[str]:

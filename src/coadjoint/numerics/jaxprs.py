@@ -1,11 +1,12 @@
 """Parameters of equations whose spelling depends on the version of JAX (0.10 to 0.12), read in one place."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 from jax.extend import core as jex
 
 # Primitives that only call another program, and under which parameter they hold it.
@@ -58,6 +59,13 @@ def applied(primitive: Any, params: dict, args: Iterable) -> list:
     """What comes out of an operation."""
     out = primitive.bind(*args, **primitive.get_bind_params(params))
     return out if primitive.multiple_results else [out]
+
+
+def eval_equation(jaxpr: jex.Jaxpr, eqn: Any, values: Sequence[Any]) -> list:
+    """Evaluate one equation of a jaxpr, whatever its primitive, as a jaxpr of its own."""
+    arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
+    alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
+    return jax.core.eval_jaxpr(alone, [], *arguments.values())
 
 
 def closed(jaxpr: Any) -> jex.ClosedJaxpr:

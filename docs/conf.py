@@ -28,6 +28,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinxcontrib.bibtex",
+    "benchmark_pages",
     "docstrings",
     "gallery_pages",
     "notebooks",

@@ -44,8 +44,8 @@ def engine() -> Iterator[str]:
     yield "## Native code beside hand-written C\n"
     yield (
         "A stochastic heavy top by TMK at a tolerance of 1e-14 |σ|, processor time on one core. The C program is\n"
-        "written for this one system. *Looser* means that the C program stops at 1e-14 absolutely. A ratio below 1 means that\n"
-        "coadjoint is faster.\n"
+        "written for this one system. *Looser* means that the C program stops at 1e-14 absolutely.\n"
+        "A ratio below 1 means that coadjoint is faster.\n"
     )
     ends = {name: row for name, row in _record("engine").items() if "arithmetic" not in row}
     names = dict.fromkeys(key for row in ends.values() for key in row if key not in ("date", "processor"))
@@ -188,8 +188,8 @@ def long_run() -> Iterator[str]:
     yield "## A billion steps\n"
     yield (
         f"A stochastic heavy top, {record['steps']:.0e} steps by TMK in {record['seconds']:.0f} s. The largest errors\n"
-        f"of π·γ and |γ|² over 1000 saved times are {record[names][0]:.1e} and {record[names][1]:.1e}. At the end they are\n"
-        f"{record['error at the end'][0]:.1e} and {record['error at the end'][1]:.1e}.\n"
+        f"of π·γ and |γ|² over 1000 saves are {record[names][0]:.1e} and {record[names][1]:.1e}. At the end they\n"
+        f"are {record['error at the end'][0]:.1e} and {record['error at the end'][1]:.1e}.\n"
     )
     yield _origin(*_machine(record), "python benchmarks/long_run.py")
 

@@ -64,6 +64,94 @@ def test_as_xla_has_it(name):
         np.testing.assert_allclose(out, expected, rtol=1e-13, atol=1e-13)
 
 
+BRANCHES = "log log1p sqrt arcsin arccos arctan arcsinh arccosh arctanh".split()
+FUNCTIONS = {
+    **{name: (getattr(jnp, name), getattr(np, name)) for name in BRANCHES},
+    **{
+        name: (getattr(jnp, name), getattr(np, name))
+        for name in "sin cos tan sinh cosh tanh exp exp2 expm1 conj abs angle sign square negative reciprocal".split()
+    },
+    "sort": (jnp.sort, np.sort),
+    "largest": (lambda z: jnp.maximum(z, z[::-1]), lambda z: np.maximum(z, z[..., ::-1])),
+    "running product": (jnp.cumprod, lambda z: np.cumprod(z, -1)),
+    "quotient": (lambda z: z / z[::-1], lambda z: z / z[..., ::-1]),
+    "power": (lambda z: z ** (0.3 + 0.2j), lambda z: z ** (0.3 + 0.2j)),
+    "whole power": (lambda z: z**-3, lambda z: z**-3.0),
+    "logistic": (jax.nn.sigmoid, lambda z: 1 / (1 + np.exp(-z))),
+    "reciprocal root": (lax.rsqrt, lambda z: 1 / np.sqrt(z)),
+    "single": (lambda z: z.astype(jnp.complex64) * 3, lambda z: z.astype(np.complex64) * 3),
+    "truth": (lambda z: z.astype(bool) * (1 + 1j), lambda z: z.astype(bool) * (1 + 1j)),
+    "out of bounds": (lambda z: z.at[jnp.array([5, 0])].get(mode="fill", fill_value=2j), lambda z: z[:, :1] * [0, 1]),
+}
+SPECIAL = np.array([1, -1, 2, -2, 1j, -1j, 2j, -2j, 0.5, -0.5, 1 + 1e-9j, 1e-9 - 1j, 1e100 + 1e99j, 1e-100 - 1e-99j])
+
+
+def numbers():
+    """Of all sizes, near 1 and near the branch points, on the axes."""
+    rng = np.random.default_rng(4)
+    noise = rng.standard_normal((3, 40, 2)) + 1j * rng.standard_normal((3, 40, 2))
+    rows = [noise[0], 1e-8 * noise[1], 9.0 * noise[2], 1 + 1e-8 * noise[0], 1j + 1e-8 * noise[1], noise[2].real + 0j]
+    return np.concatenate([*rows, np.stack([SPECIAL, SPECIAL[::-1]], axis=1)])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_as_numpy_has_them(name):
+    """To a few units in the last place of |f(z)|, on both sides of a branch cut too."""
+    fn, by_numpy = FUNCTIONS[name]
+    given = numbers()
+    x = np.concatenate([given.real, given.imag], axis=1)
+    x = x[: len(x) // 8 * 8]
+
+    def parts(x):
+        y = jnp.ravel(fn(z(x))).astype(complex)
+        return jnp.concatenate([y.real, y.imag])
+
+    out = compiled(parts, x, width=8)[0]
+    with np.errstate(all="ignore"):
+        expected = np.asarray(by_numpy(given[: len(x)]), complex)
+        if name == "out of bounds":
+            expected[:, 0] = 2j
+        error = np.hypot(out[:, :2] - expected.real, out[:, 2:] - expected.imag) / np.maximum(np.abs(expected), 1e-290)
+    sure = np.isfinite(expected) & (np.abs(expected) < 1e300)
+    sure &= (name != "log1p") | (np.abs(given[: len(x)]) > 0.05)  # where NumPy itself loses digits
+    assert sure.mean() > 0.75
+    np.testing.assert_array_less(error[sure], {"power": 1e-13, "single": 1e-6}.get(name, 2e-15))
+
+
+def test_real_transforms():
+    """Of real numbers and back, odd and even lengths."""
+    rows = np.random.default_rng(0).standard_normal((8, 20))
+    fn = lambda x: jnp.fft.irfft2(jnp.fft.rfft2(x.reshape(4, 5)) * (1 + 0.5j), (3, 4)).ravel()
+    expected = np.fft.irfft2(np.fft.rfft2(rows.reshape(8, 4, 5)) * (1 + 0.5j), (3, 4)).reshape(8, -1)
+    np.testing.assert_allclose(compiled(fn, rows)[0], expected, atol=1e-13)
+
+
+def test_the_sign_of_zero_chooses_the_side_of_a_cut():
+    """−x and x̄ of a real number lie below the cut."""
+    sides = [(1, lambda x: x + 0j), (-1, lambda x: -(-x + 0j)), (-1, lambda x: jnp.conj(x + 0j))]
+    for below, side in sides:
+        fn = lambda x, side=side: jnp.sqrt(side(x[:1])).imag + jnp.log(side(x[:1])).imag
+        x = -np.abs(X) - 1.0
+        np.testing.assert_allclose(compiled(fn, x)[0][:, 0], below * (np.sqrt(-x[:, 0]) + np.pi), rtol=1e-14)
+
+
+def test_loops_that_vmap_makes_one_of_end_each_by_itself():
+    """Also inside each other."""
+
+    def inner(c):
+        return lax.while_loop(lambda s: jnp.abs(s) > 0.5, lambda s: s * (0.6 + 0.2j), c)
+
+    def outer(c):
+        return lax.while_loop(lambda s: s[1] < 3 * jnp.abs(c), lambda s: (inner(s[0] + c), s[1] + 1.0), (c, 0.0))[0]
+
+    def fn(x):
+        y = jax.vmap(outer)(3 * z(x))
+        return jnp.concatenate([y.real, y.imag])
+
+    for width in 1, 8:
+        np.testing.assert_allclose(compiled(fn, X, width=width)[0], jax.vmap(fn)(X), rtol=1e-13, atol=1e-13)
+
+
 def test_constants_that_are_complex_are_folded():
     """A product with 1 costs nothing, with i a change of sign."""
     compiled(lambda x, a: jnp.real(a @ z(x)), X, shared=(np.eye(2) + 0j,), limit=0)

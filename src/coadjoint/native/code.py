@@ -85,7 +85,7 @@ class Code:
         if dtype not in self._kinds:
             name = np.dtype(dtype).name
             if name not in TYPES:
-                raise Refused(f"Numbers of type {name} have no native rule.")
+                raise Refused.dtype(name)
             self._kinds[dtype] = TYPES[name] if self.width == 1 else f"<{self.width} x {TYPES[name]}>"
         return self._kinds[dtype]
 

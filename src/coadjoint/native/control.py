@@ -24,11 +24,11 @@ def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
         return [_rounded(evaluator, xs[0])]
     if eqn.params.get("name") == "rough" and precision.suits(called(eqn)):
         return _rough(evaluator, eqn, *xs)
-    if eqn.params.get("name") == "seldom":
-        conditions = xs[-1].ravel()
-        if all(known(c) and not c for c in conditions):
+    if eqn.params.get("name") == "seldom" and xs[-1].ndim == 0:  # with axes of its own, the results may have others
+        condition = xs[-1][()]
+        if known(condition) and not condition:
             return list(xs[-1 - len(eqn.outvars) : -1])
-        if len(conditions) == 1 and not known(conditions[0]) and evaluator.copies is None:
+        if not known(condition) and evaluator.copies is None:
             return _seldom(evaluator, eqn, *xs)
     return evaluator.evaluate(called(eqn), list(xs))
 

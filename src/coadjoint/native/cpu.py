@@ -125,7 +125,7 @@ def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if llvm.get_process_triple().startswith("x86_64") and not llvm.get_host_cpu_features().get("fma"):
-        raise Refused(f"The processor {llvm.get_host_cpu_name()} has no fused multiply-add.")
+        raise Refused(f"The processor {llvm.get_host_cpu_name()} has no fused multiply-add, which native code needs.")
 
 
 def _machine(level: int) -> Any:

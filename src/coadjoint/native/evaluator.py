@@ -91,7 +91,7 @@ class Evaluator:
         """One equation: by a rule if one is needed, else by JAX."""
         name = eqn.primitive.name
         if not all(isinstance(v.aval.dtype, np.dtype) for v in eqn.outvars):  # JAX's own types are none of NumPy's
-            raise Refused("Random keys inside a step have no native rule.")
+            raise Refused("A step uses random keys of JAX, which native code does not support.")
         if operations.known_to(name):
             return [self.elementwise(eqn, xs)]
         if name in MOVES:  # which costs nothing
@@ -102,7 +102,7 @@ class Evaluator:
             about = name, tuple(v.aval for v in eqn.invars), *eqn.params.items()
             return self.once(about, [e for x in xs for e in x.ravel()], lambda: _by_jax(jaxpr, eqn, xs))
         if name not in RULES:
-            raise Refused(f"`{name}` has no native rule.")
+            raise Refused.operation(name)
         return RULES[name](self, eqn, *xs)
 
     def elementwise(self, eqn: Any, xs: list[LaneArray]) -> LaneArray:
@@ -183,7 +183,7 @@ class Evaluator:
             self._scaled[written.name] = scaled
         self.left -= operations.size(self.code, name)
         if self.left < 0:
-            raise Refused(f"The step takes more than {self.limit} operations.")
+            raise Refused.size(self.limit)
         return written
 
     def _gathered(self, x: Any, y: Any) -> tuple[Value, Any] | None:

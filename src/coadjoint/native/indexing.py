@@ -67,7 +67,10 @@ class Choice:
         self.start = start
         count = math.prod(last + 1 for i, last in zip(start, lasts, strict=True) if not known(i))
         if count > MOST_CHOICES:
-            raise Refused(f"An index that varies would choose among {count} elements; {MOST_CHOICES} are the most.")
+            raise Refused(
+                f"A step takes one of {count} elements at a computed index; "
+                f"native code supports at most {MOST_CHOICES}."
+            )
         self.tests = [
             None if known(i) else [evaluator.scalar("eq", i, number(v, i.dtype)) for v in range(last + 1)]
             for i, last in zip(start, lasts, strict=True)
@@ -107,7 +110,7 @@ def _gather(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray) -> list[
     params, aval = eqn.params, eqn.outvars[0].aval
     dims, mode = params["dimension_numbers"], GatherScatterMode.from_any(params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
-        raise Refused("`gather` in the mode one_hot has no native rule.")
+        raise Refused.operation("gather", " in the mode one_hot")
     axes = Axes(
         dims.offset_dims,
         dims.collapsed_slice_dims,
@@ -117,7 +120,7 @@ def _gather(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray) -> list[
     )
     lasts = [x.shape[axis] - params["slice_sizes"][axis] for axis in axes.starts]
     if min(lasts, default=0) < 0:
-        raise Refused("`gather` from an empty array has no native rule.")
+        raise Refused.operation("gather", " of an empty array")
     choices: dict[tuple[int, ...], Choice] = {}
     fill = _fill_value(params["fill_value"], aval.dtype)
 
@@ -151,7 +154,7 @@ def _scatter(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray, updates
     """Update after update; those whose window is not within bounds are dropped, or moved inside."""
     dims, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
-        raise Refused("`scatter` in the mode one_hot has no native rule.")
+        raise Refused.operation("gather", " in the mode one_hot")
     axes = Axes(
         dims.update_window_dims,
         dims.inserted_window_dims,

@@ -4,7 +4,7 @@
 
 What the code is for, a CPU or a GPU, is the target's matter alone (see `loop`).
 
-Whatever goes wrong while native code is made ends as `Refused`, whose text is the reason.
+What has no native code raises `Refused`, whose text is the reason.
 """
 
 import math
@@ -26,8 +26,8 @@ from .evaluator import Attempt, Evaluator
 from .kinds import LaneArray, number, split
 from .loop import Draw, Inputs, Target, written
 from .packing import copies_of
-from .pairs import as_complex, as_reals, without_complex
-from .refused import Refused, or_refused
+from .pairs import as_complex, as_reals, part_of, without_complex
+from .refused import Refused
 
 _MOST_FOLDED = 20  # of so many operations in a program as it stands, one may be left after folding
 _KEPT = 2**16  # bytes of numbers, up to which what code reads of them is kept
@@ -84,7 +84,7 @@ def native_loop(
     Unless there is a `thorough` function like `step`: that does such a step again, with all branches. It takes longer
     to compile; other steps have the same bits.
     """
-    with or_refused():
+    with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
         return _native_loop(step, patterns, own, state, path, target, limit, thorough, draw)
 
 
@@ -110,10 +110,12 @@ def _native_loop(
             shapes[:] = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
             return as_reals(out)
 
-        program = without_complex(jax.make_jaxpr(real_step)(*reals))
-        if elements(program.jaxpr) > _MOST_FOLDED * max(limit, 1000):
-            raise Refused(f"The step takes more than {limit} operations.")
-        return program
+        def checked(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+            if elements(program.jaxpr) > _MOST_FOLDED * max(limit, 1000):
+                raise Refused.size(limit)
+            return program
+
+        return checked(without_complex(checked(jax.make_jaxpr(real_step)(*reals))))
 
     programs = [traced(fn) for fn in (step, thorough) if fn is not None]
     copies = copies_of(programs[0].jaxpr) if target.packs else None
@@ -227,7 +229,7 @@ def _with_pattern(x: Array, pattern: Any) -> LaneArray:
     """The lanes of shared numbers, those of the pattern known."""
     shape, dtype, fixed = pattern
     if np.dtype(dtype).kind == "c":
-        shape, dtype = (*shape, 2), "float64"
+        shape, dtype = (*shape, 2), part_of(dtype)
     if all(v is not None for v in fixed):
         return split(np.asarray(fixed, dtype).reshape(shape))
     flat = split(x).ravel()

@@ -177,7 +177,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     outputs, saved = accepted[: len(state)], accepted[len(state) :]
     for x in (*state, *own, *path, *saved):
         if x.dtype == np.float32:
-            raise Refused("Numbers of type float32 in a state have no native rule.")
+            raise Refused.dtype("float32", " in the state, in parameters by member or in the path")
     memory = Memory(code, target)
     kept = [i for i, x in enumerate(state) if any(a.results[i] is not x for a in attempts)]  # the others stay in place
     counts = {i for i in kept if len(attempts) == 1 and _counts_steps(code, state[i], attempts[0].results[i])}

@@ -5,7 +5,9 @@ What enters and leaves a program as complex numbers does so as real ones with on
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import accumulate
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +17,10 @@ from jax.extend import core as jex
 from jaxtyping import PyTree
 
 from ..numerics.functions import eval_equation
-from ..numerics.jaxprs import CALLS, called, closed, scan_of
+from ..numerics.jaxprs import CALLS, applied, called, closed, scan_of
+from . import complexes as c
+from .complexes import Pair
 from .refused import Refused
-
-
-class Pair(NamedTuple):
-    """Real and imaginary part."""
-
-    re: Any
-    im: Any
-
 
 # What enters and leaves.
 
@@ -34,6 +30,11 @@ def is_complex(x: Any) -> bool:
     return isinstance(x.dtype, np.dtype) and x.dtype.kind == "c"  # types of JAX's own, of keys, are none of NumPy's
 
 
+def part_of(dtype: Any) -> Any:
+    """The type of the parts of complex numbers."""
+    return np.dtype(np.float32 if dtype == np.complex64 else np.float64)
+
+
 def as_reals(tree: PyTree) -> PyTree:
     """Complex arrays, or the shapes of such, as real ones with one axis more."""
 
@@ -41,7 +42,7 @@ def as_reals(tree: PyTree) -> PyTree:
         if not hasattr(x, "dtype") or not is_complex(x):
             return x
         if isinstance(x, jax.ShapeDtypeStruct):
-            return jax.ShapeDtypeStruct((*x.shape, 2), jnp.float64)
+            return jax.ShapeDtypeStruct((*x.shape, 2), part_of(x.dtype))
         xp: Any = np if isinstance(x, np.ndarray) else jnp
         return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
 
@@ -96,13 +97,12 @@ def _split(x: Any) -> Any:
     """Constants."""
     if not hasattr(x, "dtype") or not is_complex(x):
         return x
-    return Pair(np.real(x), np.imag(x)) if np.any(np.imag(x)) else np.real(x)
+    im = np.imag(x)
+    return Pair(np.real(x), im) if np.any(im) or np.any(np.signbit(im)) else np.real(x)
 
 
 def _equation(jaxpr: Any, eqn: Any, xs: list[Any]) -> list[Any]:
     name = eqn.primitive.name
-    if any(_complex(v) and v.aval.dtype != np.complex128 for v in eqn.outvars):
-        raise Refused("Numbers of type complex64 have no native rule.")
     plain = not any(_complex(v) for v in (*eqn.invars, *eqn.outvars))
     if name in CONTROL:
         if plain and not _has_complex(jex.Jaxpr([], [], [], [eqn], debug_info=jaxpr.debug_info)):
@@ -113,28 +113,21 @@ def _equation(jaxpr: Any, eqn: Any, xs: list[Any]) -> list[Any]:
     if name in PARTWISE:
         return _partwise(eqn, xs)
     if name not in RULES:
-        what = "" if name in _MATRICES else " of complex numbers"
-        raise Refused(f"`{name}`{what} has no native rule.")
-    return [RULES[name](eqn, *xs)]
+        raise Refused.operation(name, "" if name in NEVER else " of complex numbers")
+    out = RULES[name](eqn, *xs)
+    return out if isinstance(out, list) else [out]
 
 
-def _re(x: Any) -> Any:
-    return x.re if isinstance(x, Pair) else x
+NEVER = frozenset(["eigh", "eig", "schur"])  # that have no rule for real numbers either
 
-
-def _im(x: Any) -> Any:
-    return x.im if isinstance(x, Pair) else jnp.zeros_like(x)
-
-
-_MATRICES = frozenset(["eigh", "eig", "schur"])  # that have no rule at all
 
 # Primitives that do the same to real and imaginary parts.
 
 PARTWISE = frozenset(
     """
-    add add_any sub neg broadcast_in_dim concatenate copy copy_p cumsum dynamic_slice dynamic_update_slice expand_dims
-    gather name optimization_barrier pad reduce_sum reshape rev scatter scatter-add scatter_add select_n slice split
-    squeeze stack stop_gradient tile transpose unstack
+    add add_any sub broadcast_in_dim concatenate copy copy_p cumsum dynamic_slice dynamic_update_slice expand_dims
+    gather name optimization_barrier pad pvary reduce_sum reduce_window_sum reshape rev scatter scatter-add scatter_add
+    scatter-sub scatter_sub select_n slice split squeeze stack stop_gradient tile transpose unstack
     """.split()
 )
 
@@ -144,136 +137,139 @@ def _partwise(eqn: Any, xs: list[Any]) -> list[Any]:
     params = eqn.params
     if eqn.primitive.name.startswith("scatter"):
         params = params | {"update_jaxpr": None}
+    fill = _fill_value(eqn)
 
-    def bound(part: Callable) -> list[Any]:
-        out = eqn.primitive.bind(
-            *(part(x) if _complex(v) else x for x, v in zip(xs, eqn.invars, strict=True)), **params
+    def bound(part: Callable, fill: Any) -> list[Any]:
+        own = params if fill is None else params | {"fill_value": fill}
+        return applied(eqn.primitive, own, (part(x) if _complex(v) else x for x, v in zip(xs, eqn.invars, strict=True)))
+
+    if not any(isinstance(x, Pair) for x in xs) and (fill is None or not fill.imag):
+        return bound(c.real, None if fill is None else fill.real)
+    parts = (
+        (bound(c.real, None), bound(c.imag, None))
+        if fill is None
+        else (
+            bound(c.real, fill.real),
+            bound(c.imag, fill.imag),
         )
-        return list(out) if eqn.primitive.multiple_results else [out]
-
-    if not any(isinstance(x, Pair) for x in xs):
-        return bound(_re)
-    return [Pair(a, b) for a, b in zip(bound(_re), bound(_im), strict=True)]
+    )
+    both = zip(eqn.outvars, *parts, strict=True)
+    return [Pair(a, b) if _complex(v) else a for v, a, b in both]
 
 
-# Others.
+def _fill_value(eqn: Any) -> complex | None:
+    """What stands for elements out of bounds, of a `gather` that has such: NaN + 0i, if nothing is said."""
+    if "fill_value" not in eqn.params:
+        return None
+    value = eqn.params["fill_value"]
+    return complex(np.nan if value is None else value)
 
 
-def _bilinear(times: Callable, a: Any, b: Any) -> Any:
-    """A product."""
-    if not isinstance(a, Pair) and not isinstance(b, Pair):
-        return times(a, b)
-    if not isinstance(a, Pair):
-        return Pair(times(a, b.re), times(a, b.im))
-    if not isinstance(b, Pair):
-        return Pair(times(a.re, b), times(a.im, b))
-    return Pair(times(a.re, b.re) - times(a.im, b.im), times(a.re, b.im) + times(a.im, b.re))
+# Others: rules (equation, numbers …) → number or list of numbers.
 
 
-def _multiply(eqn: Any, a: Any, b: Any) -> Any:
-    return _bilinear(lax.mul, a, b)
+def _of(function: Callable) -> Callable:
+    """A function of complex numbers that the equation has no parameters for."""
+    return lambda eqn, *xs: function(*xs)
 
 
 def _dot(eqn: Any, a: Any, b: Any) -> Any:
-    params = eqn.params | {"preferred_element_type": np.dtype(np.float64)}
-    return _bilinear(lambda x, y: eqn.primitive.bind(x, y, **params), a, b)
-
-
-def _divide(eqn: Any, a: Any, b: Any) -> Any:
-    """a b̄/|b|², or part by part if b is real."""
-    if not isinstance(b, Pair):
-        return Pair(a.re / b, a.im / b) if isinstance(a, Pair) else a / b
-    above = _bilinear(lax.mul, a, Pair(b.re, -b.im))
-    square = b.re * b.re + b.im * b.im
-    return Pair(above.re / square, above.im / square)
-
-
-def _power(eqn: Any, a: Any) -> Any:
-    """Repeated products."""
-    exponent, out = eqn.params["y"], None
-    power, left = a, abs(exponent)
-    while left:
-        if left & 1:
-            out = power if out is None else _bilinear(lax.mul, out, power)
-        left >>= 1
-        power = _bilinear(lax.mul, power, power) if left else power
-    out = jnp.ones_like(_re(a)) if out is None else out
-    return out if exponent >= 0 else _divide(eqn, jnp.ones_like(_re(a)), out)
+    params = eqn.params | {"preferred_element_type": _part_type(eqn)}
+    return c.bilinear(lambda x, y: eqn.primitive.bind(x, y, **params), a, b)
 
 
 def _product_over(eqn: Any, a: Any) -> Any:
     """The product of all elements along some axes."""
     axes = eqn.params["axes"]
-    parts = [jnp.moveaxis(x, axes, range(len(axes))) for x in (_re(a), _im(a))]
+    parts = [jnp.moveaxis(x, axes, range(len(axes))) for x in (c.real(a), c.imag(a))]
     rows = [x.reshape(-1, *x.shape[len(axes) :]) for x in parts]
-    out: Any = jnp.ones(rows[0].shape[1:])
+    out: Any = jnp.ones(rows[0].shape[1:], _part_type(eqn))
     for re, im in zip(*rows, strict=True):
-        out = _bilinear(lax.mul, out, Pair(re, im))
+        out = c.multiply(out, Pair(re, im))
     return out
 
 
-def _absolute(eqn: Any, a: Any) -> Any:
-    """√(x² + y²), of numbers over the larger part."""
-    x, y = jnp.abs(_re(a)), jnp.abs(_im(a))
-    most, least = jnp.maximum(x, y), jnp.minimum(x, y)
-    ratio = least / jnp.where(most > 0, most, 1.0)
-    return most * jnp.sqrt(1.0 + ratio * ratio)
-
-
-def _exponential(eqn: Any, a: Any) -> Any:
-    size = jnp.exp(_re(a))
-    return Pair(size * jnp.cos(a.im), size * jnp.sin(a.im)) if isinstance(a, Pair) else size
+def _running_product(eqn: Any, a: Any) -> Any:
+    """The products of the first elements along an axis, of so many."""
+    axis, count = eqn.params["axis"], c.real(a).shape[eqn.params["axis"]]
+    rows = [Pair(*(lax.index_in_dim(x, i, axis) for x in c.pair(a))) for i in range(count)]
+    if not rows:
+        return a
+    out = list(accumulate(rows[::-1] if eqn.params["reverse"] else rows, c.multiply))
+    out = out[::-1] if eqn.params["reverse"] else out
+    return Pair(*(lax.concatenate(parts, axis) for parts in zip(*out, strict=True)))
 
 
 def _fourier(eqn: Any, a: Any) -> Any:
-    """Axis by axis, as products with a matrix: what is transformed here is small."""
     kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
-    if kind not in (lax.FftType.FFT, lax.FftType.IFFT):
-        raise Refused("`fft` between real and complex numbers has no native rule.")
-    for k, n in enumerate(lengths):
-        axis = len(eqn.outvars[0].aval.shape) - len(lengths) + k
-        turns = np.outer(np.arange(n), np.arange(n)) % n / n
-        sine = np.sin(2 * np.pi * turns) * (1.0 if kind == lax.FftType.IFFT else -1.0)
-        scale = 1.0 / n if kind == lax.FftType.IFFT else 1.0
-        matrix = Pair(scale * np.cos(2 * np.pi * turns), scale * sine)
-        along = lambda x, m, axis=axis: jnp.moveaxis(jnp.tensordot(x, m, ((axis,), (0,))), -1, axis)
-        a = _bilinear(along, a, matrix)
-    return a
-
-
-def _equal(eqn: Any, a: Any, b: Any) -> Any:
-    return (_re(a) == _re(b)) & (_im(a) == _im(b))
+    if kind == lax.FftType.RFFT:
+        return c.real_fourier(a, lengths)
+    if kind == lax.FftType.IRFFT:
+        return c.real_inverse_fourier(a, lengths)
+    return c.fourier(a, kind == lax.FftType.IFFT, lengths)
 
 
 def _nothing(eqn: Any, *_: Any) -> Any:
     """An array that is about to be filled."""
-    return jnp.zeros(eqn.outvars[0].aval.shape)
+    return jnp.zeros(eqn.outvars[0].aval.shape, _part_type(eqn))
 
 
 def _converted(eqn: Any, a: Any) -> Any:
-    """From complex to complex, from real to complex; lax has nothing from complex to real but `real`."""
-    return a if isinstance(a, Pair) else jnp.asarray(a, jnp.float64)
+    """Part by part; to a real number the real part, and to a truth value whether it is not 0."""
+    new = np.dtype(eqn.params["new_dtype"])
+    if new.kind == "c":
+        part = _part_type(eqn)
+        return Pair(*(lax.convert_element_type(x, part) for x in a)) if isinstance(a, Pair) else jnp.asarray(a, part)
+    if new.kind == "b":
+        return ~c.equal(a, jnp.zeros_like(c.real(a)))
+    return lax.convert_element_type(c.real(a), new)
+
+
+def _sort(eqn: Any, *xs: Any) -> list[Any]:
+    """By the real part, then by the imaginary one."""
+    flat, keys = [], 0
+    for i, (x, v) in enumerate(zip(xs, eqn.invars, strict=True)):
+        flat += list(c.pair(x)) if _complex(v) else [x]
+        keys = len(flat) if i < eqn.params["num_keys"] else keys
+    out = iter(eqn.primitive.bind(*flat, **eqn.params | {"num_keys": keys}))
+    return [Pair(next(out), next(out)) if _complex(v) else next(out) for v in eqn.invars]
+
+
+def _part_type(eqn: Any) -> Any:
+    """The type of the parts of what comes out."""
+    return np.dtype(np.float32 if eqn.outvars[0].aval.dtype in (np.complex64, np.float32) else np.float64)
 
 
 RULES: dict[str, Callable] = {
-    "abs": _absolute,
+    **{
+        name: _of(getattr(c, name))
+        for name in """
+        acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 imag log log1p logistic real sign sin sinh sqrt tan
+        tanh
+        """.split()
+    },
+    "abs": _of(c.absolute),
     "complex": lambda eqn, *parts: Pair(*(jnp.broadcast_to(x, eqn.outvars[0].aval.shape) for x in parts)),
-    "conj": lambda eqn, a: Pair(a.re, -a.im) if isinstance(a, Pair) else a,
+    "conj": _of(c.conjugate),
     "convert_element_type": _converted,
-    "div": _divide,
+    "cumprod": _running_product,
+    "div": _of(c.divide),
     "dot_general": _dot,
     "empty": _nothing,
     "empty2": _nothing,
-    "eq": _equal,
-    "exp": _exponential,
+    "eq": _of(c.equal),
     "fft": _fourier,
-    "imag": lambda eqn, a: _im(a),
-    "integer_pow": _power,
-    "mul": _multiply,
-    "ne": lambda eqn, a, b: ~_equal(eqn, a, b),
-    "real": lambda eqn, a: _re(a),
+    "integer_pow": lambda eqn, a: c.integer_power(a, eqn.params["y"]),
+    "max": _of(c.larger),
+    "min": _of(c.smaller),
+    "mul": _of(c.multiply),
+    "ne": lambda eqn, a, b: ~c.equal(a, b),
+    "neg": _of(c.negative),
+    "pow": _of(c.power),
     "reduce_prod": _product_over,
-    "square": lambda eqn, a: _bilinear(lax.mul, a, a),
+    "rsqrt": _of(c.reciprocal_root),
+    "sort": _sort,
+    "square": lambda eqn, a: c.multiply(a, a),
 }
 
 
@@ -281,7 +277,7 @@ RULES: dict[str, Callable] = {
 
 
 def _full(xs: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    return [Pair(_re(x), _im(x)) if _complex(v) else x for x, v in zip(xs, variables, strict=True)]
+    return [c.pair(x) if _complex(v) else x for x, v in zip(xs, variables, strict=True)]
 
 
 def _call(eqn: Any, xs: list[Any]) -> list[Any]:
@@ -289,16 +285,26 @@ def _call(eqn: Any, xs: list[Any]) -> list[Any]:
 
 
 def _while(eqn: Any, xs: list[Any]) -> list[Any]:
+    """Of many loops at once, as `vmap` makes them, all go on until the last is done; those that are done stay."""
     nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     cond, body = closed(eqn.params["cond_jaxpr"]), closed(eqn.params["body_jaxpr"])
     init = tuple(_full(xs[nc + nb :], eqn.outvars))
-    return list(
-        lax.while_loop(
-            lambda state: _evaluated(cond, [*xs[:nc], *state])[0],
-            lambda state: tuple(_full(_evaluated(body, [*xs[nc : nc + nb], *state]), eqn.outvars)),
-            init,
-        )
-    )
+
+    def going(state: tuple) -> Any:
+        return _evaluated(cond, [*xs[:nc], *state])[0]
+
+    def once(state: tuple) -> tuple:
+        new = tuple(_full(_evaluated(body, [*xs[nc : nc + nb], *state]), eqn.outvars))
+        if not cond.out_avals[0].shape:
+            return new
+        return jax.tree.map(partial(_chosen, going(state)), new, state)
+
+    return list(lax.while_loop(lambda state: jnp.any(going(state)), once, init))
+
+
+def _chosen(which: Any, a: Any, b: Any) -> Any:
+    """a where `which`, that has the first axes of a, is true, else b."""
+    return jnp.where(which.reshape(which.shape + (1,) * (jnp.ndim(a) - which.ndim)), a, b)
 
 
 def _scan(eqn: Any, xs: list[Any]) -> list[Any]:

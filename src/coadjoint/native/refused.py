@@ -1,23 +1,44 @@
-"""Why a program is not made native code."""
+"""Why a program does not become native code, in the user's words."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
-import numpy as np
+_WORDS = {  # operations of JAX that users call by another name
+    "cholesky": "Cholesky factorisations",
+    "conv_general_dilated": "convolutions",
+    "debug_callback": "`jax.debug.print` or `jax.debug.callback`",
+    "eig": "eigenvalues of a matrix (`eig`)",
+    "eigh": "eigenvalues of a Hermitian matrix (`eigh`)",
+    "gather": "elements at computed indices",
+    "householder_product": "QR factorisations",
+    "io_callback": "`jax.experimental.io_callback`",
+    "lu": "LU factorisations, as of `jnp.linalg.solve`, `inv` and `det`",
+    "pure_callback": "`jax.pure_callback`",
+    "qr": "QR factorisations",
+    "schur": "Schur decompositions",
+    "svd": "singular values of a matrix (`svd`)",
+    "triangular_solve": "triangular systems of equations",
+}
 
 
 class Refused(NotImplementedError):
-    """The program cannot be made native code; its text is the reason, in a sentence."""
+    """The program cannot become native code. Its text is the reason: one or more sentences for the user."""
+
+    @classmethod
+    def operation(cls, name: str, of: str = "") -> "Refused":
+        """A JAX operation has no rule here, `of` some kind of numbers or arrays."""
+        return cls(f"A step uses {_WORDS.get(name, f'the JAX operation `{name}`')}{of}, {_NOT}")
+
+    @classmethod
+    def dtype(cls, dtype: Any, where: str = "") -> "Refused":
+        """A type of numbers has no rule here."""
+        return cls(f"A step uses numbers of type {dtype}{where}, {_NOT}")
+
+    @classmethod
+    def size(cls, limit: int) -> "Refused":
+        """The program is too long."""
+        return cls(
+            f"The system is too large for native code: a step takes more than {limit} operations on single numbers."
+        )
 
 
-@contextmanager
-def or_refused() -> Iterator[None]:
-    """Whatever goes wrong inside, where native code is made, ends as `Refused`."""
-    try:
-        with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
-            yield
-    except Refused:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split())[:200]
-        raise Refused(f"Making native code failed: {type(error).__name__}: {text}") from error
+_NOT = "which native code does not support."

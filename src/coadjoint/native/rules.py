@@ -158,7 +158,7 @@ def _triangular_solve(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> l
     """By substitution."""
     params = eqn.params
     if a.ndim != 2 or params["conjugate_a"]:
-        raise Refused("`triangular_solve` of many matrices, or of complex ones, has no native rule.")
+        raise Refused.operation("triangular_solve", " with many matrices, or complex ones")
     lower = params["lower"] != params["transpose_a"]
     a, b = (a.T if params["transpose_a"] else a), b.copy()
     if not params["left_side"]:

@@ -51,7 +51,7 @@ FUNCTIONS: dict[str, Callable] = {
 def write(code: Code, name: str, xs: Sequence[Any]) -> Any:
     """The function with this name, of float64 only."""
     if xs[0].dtype != np.float64:
-        raise Refused(f"`{name}` of numbers of type {xs[0].dtype} has no native rule.")
+        raise Refused.operation(name, f" of numbers of type {xs[0].dtype}")
     return call(_called(name), FUNCTIONS[name], *(Number(code, x) for x in xs))[0].value
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
+from ...native.refused import Refused
 from ..plan import Plan, Tile
 from ..points import Point
 
@@ -16,6 +18,28 @@ class Refusal(NamedTuple):
 
     reason: str
     expected: bool = False
+    cause: Exception | None = None  # what went wrong, if it was not foreseen
+
+
+T = TypeVar("T")
+
+
+def attempted(make: Callable[[], T]) -> T | Refusal:
+    """make(), or why a faster backend does not take the run: the one place where errors of such backends end.
+
+    An error of the user's own program, too: it is raised anew when XLA takes the run. Only the keyboard and a lack of
+    memory end the run from here.
+    """
+    try:
+        with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
+            return make()
+    except Refused as refused:
+        return Refusal(str(refused))
+    except MemoryError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        return Refusal(f"An error occurred while native code was made ({type(error).__name__}: {text}).", cause=error)
 
 
 class Stepper(Protocol):

@@ -13,13 +13,12 @@ from ...integrators.base import Integrator
 from ...integrators.implicit import from_near
 from ...native.lanes import NativeLoop, free, native_loop, pattern
 from ...native.loop import Target
-from ...native.refused import Refused
 from ...numerics.caching import Bounded
 from ...systems import System
 from ..members import with_params
 from ..plan import Plan, Tile
 from ..points import Point, Record, record, try_step
-from .base import Refusal
+from .base import Refusal, attempted
 from .increments import drawing
 from .words import packed, unpacked
 
@@ -73,10 +72,7 @@ def kernel_for(plan: Plan, target: Target, thorough: bool = False, drawn: bool =
     key = plan.structure, jax.tree.structure(plan.increment), patterns, shapes, by_member, target, thorough, window
 
     def make() -> Kernel | Refusal:
-        try:
-            return _make(plan, patterns, by_member, target, thorough, drawn)
-        except Refused as refused:
-            return Refusal(str(refused))
+        return attempted(lambda: _make(plan, patterns, by_member, target, thorough, drawn))
 
     return _kernels.get(key, make)
 

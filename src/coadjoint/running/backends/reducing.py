@@ -17,9 +17,9 @@ from jaxtyping import PyTree
 from ...native.cpu import Cpu
 from ...native.lanes import NativeLoop, native_loop
 from ...native.loop import Target
-from ...native.refused import Refused
 from ...numerics.caching import Bounded
 from ..plan import Plan
+from .base import Refusal, attempted
 from .words import packed, unpacked, words_in
 
 LARGEST = 256  # words of an accumulator, …
@@ -60,10 +60,8 @@ def reduction_for(plan: Plan, target: Target) -> Reduction | None:
     key: Hashable = (about, tuple(map(_Same, objects)), jax.tree.structure(plan.record.values), shapes, target)
 
     def make() -> Reduction | None:
-        try:
-            return _make(plan.reduce, plan.record.values, plan.accumulator, target)
-        except Refused:
-            return None
+        made = attempted(lambda: _make(plan.reduce, plan.record.values, plan.accumulator, target))
+        return None if isinstance(made, Refusal) else made
 
     return _made.get(key, make)
 

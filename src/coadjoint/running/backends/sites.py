@@ -20,14 +20,14 @@ from ...algebras.product import Product
 from ...drivers import BrownianWindow, Increment, Needs
 from ...native.lanes import free
 from ...native.provenance import Sited
-from ...native.refused import Refused, or_refused
+from ...native.refused import Refused
 from ...native.sites import OneSite
 from ...native.sweeps import Place, Sweep, cut
 from ...numerics.caching import Bounded
 from ...systems import System
 from ..plan import Plan
 from ..points import start
-from .base import Refusal
+from .base import Refusal, attempted
 
 _OPERATIONS = 20_000  # of a sweep
 
@@ -108,11 +108,7 @@ def kernel_for(plan: Plan, thorough: bool = False) -> Kernel | Refusal:
     key = plan.structure, tuple((x.shape, str(x.dtype)) for x in arrays), window, thorough
 
     def make() -> Kernel | Refusal:
-        try:
-            with or_refused():
-                return _make(plan, thorough)
-        except Refused as refused:
-            return Refusal(str(refused))
+        return attempted(lambda: _make(plan, thorough))
 
     return _kernels.get(key, make)
 

@@ -19,6 +19,10 @@ def whole(x):
     return jnp.floor(3 * x).astype(int)  # also out of bounds
 
 
+def small(x):
+    return (50 * x).astype(jnp.int8)
+
+
 PROGRAMS = {
     "empty sum": lambda x: 0.5 * x @ x + jnp.sum(x[0:0]),
     "empty product": lambda x: jnp.prod(x[0:0]) * x + jnp.max(x[0:0], initial=-3.0),
@@ -64,6 +68,9 @@ PROGRAMS = {
     "polynomial": lambda x: jnp.polyval(W, x) + jnp.trapezoid(x) + jnp.diff(x).sum() + jnp.kron(x, x)[:4],
     "branches": lambda x: jnp.select([x > 0, x < -1], [x, 2 * x], 0.0) + jnp.std(x) + jnp.cov(x),
     "branch out of bounds": lambda x: lax.switch(whole(x)[0], [jnp.sin, jnp.cos, jnp.tanh], x),
+    "zeros of two signs": lambda x: jnp.arctan2(jnp.where(x > 0, -0.0, 0.0), -1.0),
+    "product of another type": lambda x: 1.0 * jnp.dot(small(x), small(x), preferred_element_type=jnp.int32),
+    "long product": lambda x: jnp.einsum("i,i", x.astype(jnp.float32), jnp.float32(W), preferred_element_type=float),
     "map": lambda x: lax.map(jnp.sin, x) + lax.associative_scan(jnp.add, x),
 }
 GRADIENTS = "empty sum", "sort", "interp", "erf_inv", "take", "set", "add", "solve", "slice from somewhere", "softmax"
@@ -127,6 +134,14 @@ def test_reduced_precision(bits):
     x = np.concatenate([limits, special, np.random.default_rng(0).standard_normal(30)])[:, None]
     fn = lambda x: lax.reduce_precision(x, *bits)
     np.testing.assert_array_equal(compiled(fn, x)[0], jax.vmap(fn)(x))
+
+
+def test_indices_of_few_bits_in_long_arrays():
+    """Bounds beyond 127 do not wrap around."""
+    read = lambda x: lax.dynamic_slice(jnp.tile(x, 50), (jnp.int8(5),), (2,))
+    write = lambda x: lax.dynamic_update_slice(jnp.tile(x, 50), W, (jnp.int8(90),))[88:96]
+    np.testing.assert_array_equal(compiled(read, X)[0], X[:, 1:3])
+    np.testing.assert_array_equal(compiled(write, X)[0], [[*x[:2], *W, *x[2:]] for x in X])
 
 
 def test_refusals_are_sentences():

@@ -10,7 +10,7 @@ from ..numerics.jaxprs import CALLS, called, closed, scan_of
 from ..numerics.moves import objects, row
 from . import precision
 from .code import Value
-from .kinds import LaneArray, known, number, split
+from .kinds import LaneArray, known, number, same, split
 
 _LONGEST_UNROLLED = 32  # passes through a loop
 _LONGEST_PASS = 500  # operations of one that is written twice
@@ -237,9 +237,7 @@ class Loop:
         code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
         code.begin(f"{label}.body")
         after = self.one_pass(values)
-        moving = [
-            m or not (known(y) and _identical(y, e)) for m, e, y in zip(self.moving, self.flat, after, strict=True)
-        ]
+        moving = [m or not same(y, e) for m, e, y in zip(self.moving, self.flat, after, strict=True)]
         if moving != self.moving:
             self.moving = moving
             return None
@@ -257,11 +255,6 @@ class Loop:
         code.begin(f"{label}.exit")
         evaluator.guards = [fine]
         return self.tree(values)
-
-
-def _identical(x: Any, y: Any) -> bool:
-    """The same known number, to the sign of a zero."""
-    return known(y) and x.dtype == y.dtype and x.tobytes() == y.tobytes()
 
 
 RULES = {

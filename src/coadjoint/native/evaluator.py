@@ -28,7 +28,7 @@ from ..numerics.moves import MOVES, objects
 from ..numerics.straight import by_numpy
 from . import composed, control, indexing, operations, packing, precision, rules
 from .code import Code, Value
-from .kinds import LaneArray, all_known, any_varies, known, number, split, varies
+from .kinds import LaneArray, all_known, any_varies, known, number, same, split, varies
 from .refused import Refused
 
 # Rules for arrays: (evaluator, equation, arrays of lanes …) → arrays of lanes.
@@ -154,6 +154,13 @@ class Evaluator:
         dtype = np.dtype(bool) if name in _TESTS else xs[-1].dtype
         return self.fold(name, {}, dtype, xs, lambda *ys: getattr(jax.lax, _LAX.get(name, name))(*ys))
 
+    def converted(self, x: Any, dtype: Any) -> Any:
+        """A lane as a number of another type."""
+        if x.dtype == dtype:
+            return x
+        convert = lambda y: jax.lax.convert_element_type(y, dtype)
+        return self.fold("convert_element_type", {}, np.dtype(dtype), [x], convert)
+
     def chain(self, name: str, terms: Sequence[Any]) -> Any:
         """All terms together, in pairs and pairs of pairs: a processor can do those side by side."""
         terms = list(terms)
@@ -202,7 +209,7 @@ class Evaluator:
         if name not in ("add", "add_any") or not all(varies(x) and x.name in self._scaled for x in xs):
             return None
         (a, u), (b, w) = (self._scaled[x.name] for x in xs)
-        if a.name != b.name or not (u is w or _same(u, w)):
+        if a.name != b.name or not (u is w or same(u, w)):
             return None
         twice = self.factor(u, number(2, u.dtype))
         return None if twice is None else self.scalar("mul", a, twice)
@@ -249,7 +256,7 @@ class Evaluator:
             return None if inverse is None else self.scalar("mul", x, inverse)
         if name == "select_n" and known(x):
             return xs[1 + int(x)]
-        if name == "select_n" and len(xs) == 3 and (xs[1] is xs[2] or _same(xs[1], xs[2])):
+        if name == "select_n" and len(xs) == 3 and (xs[1] is xs[2] or same(xs[1], xs[2])):
             return xs[1]
         if name in ("and", "or") and dtype.kind == "b" and (known(x) or known(y)):
             a, b = (x, y) if known(x) else (y, x)
@@ -335,10 +342,6 @@ def _given(x: Array) -> Array:
     """Whether x is ±0, by its bits, since for XLA the smallest numbers equal 0, or ±∞."""
     bits = jax.lax.bitcast_convert_type(x, jnp.uint64 if x.dtype == jnp.float64 else jnp.uint32)
     return (bits << 1 == 0) | jnp.isinf(x)
-
-
-def _same(x: Any, y: Any) -> bool:
-    return known(x) and known(y) and bool(x == y)
 
 
 def _spread(x: LaneArray, shape: tuple[int, ...]) -> list[Any]:

@@ -58,6 +58,7 @@ class Choice:
 
     def __init__(self, evaluator: Any, start: Start, lasts: Sequence[int], clip: bool):
         self.evaluator, self.lasts = evaluator, lasts
+        start = [self._wide(i, last) for i, last in zip(start, lasts, strict=True)]
         self.inside: Any = np.True_  # whether all are within bounds
         for i, last in zip(start, lasts, strict=True):
             for test, bound in (("ge", 0), ("le", last)):
@@ -75,6 +76,10 @@ class Choice:
             None if known(i) else [evaluator.scalar("eq", i, number(v, i.dtype)) for v in range(last + 1)]
             for i, last in zip(start, lasts, strict=True)
         ]
+
+    def _wide(self, i: Any, last: int) -> Any:
+        """The index as a number of a type that `last` fits into too."""
+        return i if last <= np.iinfo(i.dtype).max else self.evaluator.converted(i, np.int64)
 
     def _clipped(self, i: Any, last: int) -> Any:
         low = self.evaluator.scalar("min", i, number(last, i.dtype))

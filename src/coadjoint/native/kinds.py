@@ -28,6 +28,11 @@ def varies(x: Any) -> bool:
     return isinstance(x, Value)
 
 
+def same(x: Any, y: Any) -> bool:
+    """Whether two lanes are the same known number, to the sign of a zero."""
+    return known(x) and known(y) and x.dtype == y.dtype and x.tobytes() == y.tobytes()
+
+
 def all_known(*xs: LaneArray) -> bool:
     """Whether all lanes of some arrays are numbers already."""
     return all(known(e) for x in xs for e in x.ravel())

@@ -81,6 +81,7 @@ def _dot(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray
     left = a.transpose(*ba, *fa, *ca).reshape(math.prod(lead), math.prod(a.shape[i] for i in fa), k)
     right = b.transpose(*bb, *fb, *cb).reshape(math.prod(lead), math.prod(b.shape[i] for i in fb), k)
     shape = (*lead, *(a.shape[i] for i in fa), *(b.shape[i] for i in fb))
+    left, right = (objects([evaluator.converted(e, dtype) for e in x.flat], x.shape) for x in (left, right))
     places = list(np.ndindex(left.shape[0], left.shape[1], right.shape[1]))
 
     def one(n: int) -> Any:

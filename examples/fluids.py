@@ -27,8 +27,8 @@ def turbulence(n: int = 129, t1: float = 16.0, members: int = 8, amplitude: floa
     """
     torus = cj.fluids.Torus(n)
     omega = cj.fluids.random_field(torus, key=1, peak=min(6, n // 4), slope=5.0)
-    quiet, W0 = cj.models.sine_euler(n, omega=omega, orientation="physical", noise_modes=None)
-    noisy, _ = cj.models.sine_euler(n, omega=omega, orientation="physical", noise_shells=(1, 3), amplitude=amplitude)
+    quiet, W0 = cj.models.sine_euler(n, omega=omega, noise_modes=None)
+    noisy, _ = cj.models.sine_euler(n, omega=omega, noise_shells=(1, 3), amplitude=amplitude)
     flow, times = (
         cj.fluids.of(quiet),
         {"t1": t1, "dt": 0.05, "save_every": round(t1 / 0.05) // 20, "integrator": METHOD},

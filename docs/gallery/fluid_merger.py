@@ -13,7 +13,7 @@ import coadjoint as cj
 n = 65
 torus = cj.fluids.Torus(n)
 omega = cj.fluids.vortices(torus, [(np.pi - 0.45, np.pi), (np.pi + 0.45, np.pi)], [2.0, 2.0], radius=0.35)
-system, W0 = cj.models.sine_euler(n, omega=omega, orientation="physical", noise_shells=(1, 2), amplitude=0.002)
+system, W0 = cj.models.sine_euler(n, omega=omega, noise_shells=(1, 2), amplitude=0.002)
 sol = cj.solve(system, W0, t1=30.0, dt=0.1, key=2, integrator=cj.IsospectralMidpoint(), save_every=6)
 flow = cj.fluids.of(sol)
 fields = [flow.vorticity(W, 96).T for W in sol.mu]

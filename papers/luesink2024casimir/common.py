@@ -60,7 +60,9 @@ def top(p: Any, inertia: Sequence[float] | None = None, *, noise: bool = True) -
 def fluid(p: Any, key: int, members: int) -> tuple[Any, np.ndarray]:
     """The sine-Euler system and starting states with random complex coefficients, one a member."""
     models = [
-        cj.models.sine_euler(n=p.n, noise_modes=p.noise_modes, amplitude=p.amplitude, key=(key << 20) + k)
+        cj.models.sine_euler(
+            n=p.n, noise_modes=p.noise_modes, amplitude=p.amplitude, key=(key << 20) + k, orientation="paper"
+        )
         for k in range(members)
     ]
     return models[0][0], np.stack([np.asarray(W0) for _, W0 in models])

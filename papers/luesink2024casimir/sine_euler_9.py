@@ -35,7 +35,7 @@ def run(p, key, say):
 
 def vorticity(W, pixels):
     """ω(x, y) = Σ ω_m exp(i m·x) on a grid of the torus."""
-    omega = np.asarray(cj.models.matrix_to_fourier(W))
+    omega = np.asarray(cj.models.matrix_to_fourier(W, "paper"))
     n = omega.shape[0]
     m = np.where(np.arange(n) <= n // 2, np.arange(n), np.arange(n) - n)
     wave = np.exp(1j * np.outer(np.linspace(0, 2 * np.pi, pixels), m))

@@ -43,8 +43,8 @@ def test_a_symbol_on_the_torus_multiplies_fourier_coefficients():
     W = skew(n)
     m = np.where(np.arange(n) <= n // 2, np.arange(n), np.arange(n) - n)
     symbol = lambda m1, m2: 1.0 + m1 * m1 + 3.0 * m2 * m2 + 0.5 * m1 * m2
-    got = matrix_to_fourier(jax.jit(lambda W: dg.on_torus(symbol, W))(W))
-    want = matrix_to_fourier(W) * symbol(m[:, None], m[None])
+    got = matrix_to_fourier(jax.jit(lambda W: dg.on_torus(symbol, W))(W), "paper")
+    want = matrix_to_fourier(W, "paper") * symbol(m[:, None], m[None])
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * float(jnp.abs(want).max()))
 
 

@@ -18,7 +18,7 @@ from coadjoint.store.formats import state_now
 
 DATA = Path(__file__).parents[1] / "data" / "stores-0.1"
 TOP, MU0 = cj.models.heavy_top()
-FLUID, W0 = cj.models.sine_euler(n=3)
+FLUID, W0 = cj.models.sine_euler(n=3, orientation="paper")
 SWEEP = {
     "model": {"name": "rigid_body"},
     "run": {"t1": 0.4, "dt": 0.01, "key": 1, "save_every": 5},

@@ -35,8 +35,8 @@ def fourier_equation(omega: np.ndarray, stream: np.ndarray) -> np.ndarray:
 def test_matrix_form_is_the_fourier_form(n):
     """W' = [P, W] and the noise's [β_i, W] are the paper's Fourier sums, to 1e-14."""
     given = cj.fluids.Torus(n, "paper").from_values(np.random.default_rng(n).standard_normal((n, n)))
-    system, W = cj.models.sine_euler(n, omega=given)
-    omega = np.asarray(cj.models.matrix_to_fourier(W))
+    system, W = cj.models.sine_euler(n, omega=given, orientation="paper")
+    omega = np.asarray(cj.models.matrix_to_fourier(W, "paper"))
     m = np.fft.fftfreq(n, 1 / n)
     squared = m[:, None] ** 2 + m**2
     stream = np.divide(omega, squared, out=np.zeros_like(omega), where=squared > 0)
@@ -44,7 +44,7 @@ def test_matrix_form_is_the_fourier_form(n):
     noise[1, 1] = noise[-1, -1] = 0.1
     vector_field = eqx.filter_jit(system.vector_field)
     for dt, dS, field in ((1.0, [0.0, 0.0], stream), (0.0, [1.0, 0.0], noise)):
-        rate = cj.models.matrix_to_fourier(vector_field(W, np.asarray(dt), np.array(dS)))  # one program for both
+        rate = cj.models.matrix_to_fourier(vector_field(W, np.asarray(dt), np.array(dS)), "paper")  # one program
         np.testing.assert_allclose(rate, fourier_equation(omega, field), atol=1e-14)
 
 
@@ -65,13 +65,15 @@ def test_the_hamiltonian_has_the_stream_matrix_as_its_derivative():
 @pytest.mark.parametrize("solver", ["chord", "newton", "fixed_point"])
 def test_tmk_agrees_with_fifty_digits(case, solver):
     """Ten steps of dt = 0.5 with given increments: 1e-13."""
-    system, W0 = cj.models.sine_euler(case["n"], omega=numbers(case["omega0"]), noise_modes=REFERENCE["noise_modes"])
+    given = {"omega": numbers(case["omega0"]), "noise_modes": REFERENCE["noise_modes"]}
+    system, W0 = cj.models.sine_euler(case["n"], orientation="paper", **given)
     np.testing.assert_allclose(W0, numbers(case["W0"]), atol=1e-15)
     path = cj.Increments(np.array(case["increments"]))
     sol = cj.solve(system, W0, t1=5.0, dt=0.5, driver=path, integrator=cj.TMK(solver=solver))
     for step, state in case["states"].items():
         np.testing.assert_allclose(sol.mu[int(step)], numbers(state["W"]), atol=1e-13)
-        np.testing.assert_allclose(cj.models.matrix_to_fourier(sol.mu[int(step)]), numbers(state["omega"]), atol=1e-13)
+        omega = cj.models.matrix_to_fourier(sol.mu[int(step)], "paper")
+        np.testing.assert_allclose(omega, numbers(state["omega"]), atol=1e-13)
 
 
 def kept_without_growth(system, W0) -> None:

@@ -15,17 +15,20 @@ from ..numerics.arrays import placed
 from ..numerics.diagonals import diagonals, from_diagonals, inverse_squared, on_torus
 from .surface import Coefficients, Matrix, Surface
 
-ORIENTATIONS = ("paper", "physical")
+ORIENTATIONS = ("physical", "paper")
 _SMALL = 9  # up to here all is as stores of the first version know it
 
 
 class Torus(Surface):
     """Fields ω(x, y) = Σ_m ω_m exp(i m·x) on [0, 2π)², m in [−K, K]², n = 2K + 1, as W = (i/2ε) Σ ω_m T_m, ε = 2π/n.
 
-    Coefficients are omega[m1 % n, m2 % n]. W' = [P, W], P = (−Δ)⁻¹W, is ∂ω/∂t = J(ψ, ω) for n → ∞, with Δψ = ω
-    and J(a, b) = a_x b_y − a_y b_x: against the physical equation ∂ω/∂t = −J(ψ, ω) time runs backwards. That is the
-    orientation of the `paper`. In `physical` orientation the plane is mirrored, ω_(m1, −m2) in the place of ω_m, so
-    that the same matrix equation runs the right way.
+    Coefficients are omega[m1 % n, m2 % n]. In the orientation of the paper W' = [P, W], P = (−Δ)⁻¹W, is
+    ∂ω/∂t = J(ψ, ω) for n → ∞, with Δψ = ω and J(a, b) = a_x b_y − a_y b_x: time runs backwards. In the physical
+    orientation the plane is mirrored, ω_(m1, −m2) in the place of ω_m, so that the same matrix equation is
+    ∂ω/∂t = −J(ψ, ω).
+
+    - `n`: the number of rows, odd.
+    - `orientation`: "physical" or "paper".
     """
 
     orientation: str = eqx.field(static=True)
@@ -71,12 +74,12 @@ class Torus(Surface):
     def matrix(self, coefficients: Coefficients) -> Matrix:
         """(i/2ε) Σ ω_m T_m, skew-Hermitian to the last bit: half of the diagonals, of which the others follow."""
         omega = self._turned(jnp.asarray(coefficients))
-        return fourier_to_matrix(omega) if self.n <= _SMALL else _from_modes(omega)
+        return _matrix_of(omega) if self.n <= _SMALL else _from_modes(omega)
 
     @eqx.filter_jit
     def coefficients(self, W: Matrix) -> Coefficients:
         """ω."""
-        return self._turned(matrix_to_fourier(W) if self.n <= _SMALL else _to_modes(jnp.asarray(W)))
+        return self._turned(_coefficients_of(W) if self.n <= _SMALL else _to_modes(jnp.asarray(W)))
 
     @eqx.filter_jit
     def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
@@ -94,8 +97,7 @@ class Torus(Surface):
         return None if self.n <= _SMALL else FewModes.of(self, at)
 
     def _turned(self, omega: Any) -> Any:
-        """ω_(m1, −m2), unless the orientation is that of the paper."""
-        return omega if self.orientation == "paper" else jnp.roll(omega[..., ::-1], 1, axis=-1)
+        return turned(omega, self.orientation)
 
     def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """x and y: `points` of them along each axis, n if not told."""
@@ -146,12 +148,36 @@ class Torus(Surface):
         return size
 
 
-@jax.jit
-def fourier_to_matrix(omega: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
-    """W = (i/2ε) Σ_m ω_m T_m, T_m[j, (j+m₂) mod N] = exp(iε(m₁m₂ + 2m₁j)); omega[m1 % N, m2 % N].
+def turned(omega: Any, orientation: str) -> Any:
+    """ω_(m1, −m2) in the physical orientation, ω_m in that of the paper."""
+    return omega if orientation == "paper" else jnp.roll(omega[..., ::-1], 1, axis=-1)
 
-    Along each wrapped diagonal this is a discrete Fourier transform in m₁, read at the index 2j mod N.
+
+def fourier_to_matrix(omega: Complex[Array, "*b N N"], orientation: str = "physical") -> Complex[Array, "*b N N"]:
+    """The matrix W = (i/2ε) Σ_m ω_m T_m of Fourier coefficients, T_m[j, (j+m₂) mod N] = exp(iε(m₁m₂ + 2m₁j)).
+
+    A matrix does not record its orientation. Pass the orientation of the model that uses it.
+
+    - `omega`: coefficients omega[m1 % N, m2 % N] of exp(i m·x), N odd.
+    - `orientation`: "physical", in which ω_(m1, −m2) takes the place of ω_m, or "paper".
     """
+    checks.choice("orientation", orientation, ORIENTATIONS)
+    return _matrix_of(turned(jnp.asarray(omega), orientation))
+
+
+def matrix_to_fourier(W: Complex[Array, "*b N N"], orientation: str = "physical") -> Complex[Array, "*b N N"]:
+    """The Fourier coefficients omega[m1 % N, m2 % N] of a matrix W: the inverse of `fourier_to_matrix`.
+
+    - `W`: a matrix, or a stack of matrices, of `cj.models.sine_euler`.
+    - `orientation`: that of the model, "physical" or "paper". A matrix does not record it.
+    """
+    checks.choice("orientation", orientation, ORIENTATIONS)
+    return turned(_coefficients_of(jnp.asarray(W)), orientation)
+
+
+@jax.jit
+def _matrix_of(omega: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
+    """Along each wrapped diagonal a discrete Fourier transform in m₁, read at the index 2j mod N."""
     N = omega.shape[-1]
     phases, at, diagonals = _tables(N)
     values = jnp.fft.ifft(omega * phases, axis=-2, norm="forward")[..., at, :]  # [j, m₂]
@@ -160,8 +186,8 @@ def fourier_to_matrix(omega: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N
 
 
 @jax.jit
-def matrix_to_fourier(W: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
-    """The coefficients ω of W = (i/2ε) Σ ω_m T_m, as omega[m1 % N, m2 % N]: the inverse of `fourier_to_matrix`."""
+def _coefficients_of(W: Complex[Array, "*b N N"]) -> Complex[Array, "*b N N"]:
+    """The inverse of `_matrix_of`."""
     N = W.shape[-1]
     phases, at, diagonals = _tables(N)
     values = W[..., np.arange(N)[:, None], diagonals]
@@ -178,7 +204,7 @@ def _tables(N: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @partial(jnp.vectorize, signature="(n,n)->(n,n)")
 def _from_modes(omega: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
-    """`fourier_to_matrix` of a real field, by gathers: frequency q = 2m₁ mod n along diagonal m₂."""
+    """`_matrix_of` a real field, by gathers: frequency q = 2m₁ mod n along diagonal m₂."""
     n = omega.shape[-1]
     phases, _, _ = _tables(n)
     half = np.arange(n) * ((n + 1) // 2) % n  # q/2 mod n
@@ -237,7 +263,7 @@ class FewModes(eqx.Module):
 
 @partial(jnp.vectorize, signature="(n,n)->(n,n)")
 def _to_modes(W: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
-    """`matrix_to_fourier` of a skew-Hermitian matrix, by gathers."""
+    """`_coefficients_of` a skew-Hermitian matrix, by gathers."""
     n = W.shape[-1]
     phases, at, _ = _tables(n)
     spectrum = jnp.fft.fft(diagonals(W), axis=1, norm="forward") / (0.25j * n / np.pi)

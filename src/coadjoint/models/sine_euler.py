@@ -30,7 +30,7 @@ def sine_euler(
     omega: Field = None,
     vorticity: Field = None,
     key: Any = 0,
-    orientation: str = "paper",
+    orientation: str = "physical",
     screening: float = 0.0,
     topography: Field = None,
     viscosity: float = 0.0,
@@ -45,7 +45,7 @@ def sine_euler(
 
         W' = [P, W],   W = (i/2ε) Σ ω_m T_m,   P = (i/2ε) Σ ω_m/|m|² T_m,   ε = 2π/n,
 
-    m ≠ 0 in [−K, K]², K = (n − 1)/2, in the paper's orientation of time. In Fourier coefficients this is
+    m ≠ 0 in [−K, K]², K = (n − 1)/2. In the orientation of the paper these are the Fourier equations
 
         dω_m = Σ_k (1/ε) sin(ε m∧k) ω_{m+k} (ω_{−k}/|k|² dt + Σ_i ζ_{i,−k} ∘ dW^i).
 
@@ -56,7 +56,8 @@ def sine_euler(
       complex amplitude. One number, or one a mode. None for no noise. In their place `noise_shells` = (k1, k2): cosine
       and sine on all modes with |m| rounded in [k1, k2], `amplitude` one number or one a shell; or `noise_fields`: a
       stack of ζ_i, coefficients if complex, values on a grid if real.
-    - `orientation`: "paper", or "physical": ∂ω/∂t = −u·∇ω, u = (−ψ_y, ψ_x), Δψ = ω (docs/guides/fluids.md).
+    - `orientation`: "physical", ∂ω/∂t = −u·∇ω, u = (−ψ_y, ψ_x), Δψ = ω, for n → ∞; or "paper", in which time runs
+      backwards. Flow diagnostics use it; a matrix alone does not record it.
     - `screening` F: ω_m/(|m|² + F) in P, and W is the potential vorticity (Δ − F)ψ, the inverse radius of deformation
       squared. `topography`: coefficients, or values on a grid, that are part of it but do not move.
     - `viscosity` ν, `hyperviscosity` ν_p with `hyperviscosity_order` p, `drag` α, `stirring` f add

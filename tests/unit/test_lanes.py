@@ -11,7 +11,7 @@ from natively import compiled, made
 from coadjoint.native.cpu import Cpu
 from coadjoint.native.lanes import native_loop
 from coadjoint.native.refused import Refused
-from coadjoint.numerics.branches import likely
+from coadjoint.numerics.hints import likely
 
 A = np.random.default_rng(0).standard_normal((4, 4))
 halved = lambda x, least: jax.lax.while_loop(lambda s: s[0] ** 2 > least, lambda s: (0.5 * s[0], s[1] + x), (x, x))

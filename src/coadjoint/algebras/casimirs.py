@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics.arrays import at_once
-from ..numerics.branches import likely
+from ..numerics.hints import likely
 from .constants import structure_constants
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..numerics import doubledouble as dd
-from ..numerics.branches import likely
+from ..numerics.hints import likely
 from .constants import structure_constants
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..numerics import checks
-from ..numerics.branches import guessed
+from ..numerics.optimistic import optimistic_map
 from .base import Element, LieAlgebra
 from .compose import Vector, any_array, check_algebra, flatten, join, state_error
 
@@ -270,11 +270,11 @@ def _in_parts(one: Callable, *args: PyTree) -> PyTree:
     whole = rows // size
     split = whole * size
     parts = jax.tree.map(lambda x: x[:split].reshape(whole, size, *x.shape[1:]), args)
-    out = jax.tree.map(lambda x: x.reshape(split, *x.shape[2:]), guessed(one, *parts))
+    out = jax.tree.map(lambda x: x.reshape(split, *x.shape[2:]), optimistic_map(one, *parts))
     rest = jax.tree.map(lambda x: x[None, split:], args)
     if not jax.tree.leaves(rest)[0].size:
         return out
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b[0]]), out, guessed(one, *rest))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b[0]]), out, optimistic_map(one, *rest))
 
 
 def _merge(runs: Sequence[tuple[LieAlgebra, int]]) -> list[tuple[LieAlgebra, int]]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
-from ..numerics.branches import seldom
+from ..numerics.hints import unlikely
 from ..numerics.rootfind import Info
 from ..systems import System
 from . import products
@@ -243,7 +243,7 @@ def _change(system: System, sigma: Element, mu: State, reached: Reached) -> Stat
     epsilon = s * last - algebra.bracket(x, 0.5 * last)
     if curved is not None:
         twice = lambda d: algebra.bracket(x, algebra.bracket(x, d))
-        epsilon = seldom(lambda case, e, d: jnp.where(case, e + (s / 6.0) * twice(d), e))(curved, epsilon, last)
+        epsilon = unlikely(lambda case, e, d: jnp.where(case, e + (s / 6.0) * twice(d), e))(curved, epsilon, last)
     change = change + algebra.ad_star(epsilon, m + change)
     return _known_change(algebra.change, change, s * sigma, mu)
 

@@ -37,7 +37,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Complex, Float, Int
 
 from ..numerics import spread
-from ..numerics.narrow import roughly
 from ..numerics.pairs import (
     DIGITS,
     F32,
@@ -54,6 +53,7 @@ from ..numerics.pairs import (
     symmetric_product,
     unpair,
 )
+from ..numerics.single import single_precision
 from .matrix_series import left_out, one_less, rough_tanh, tanh, tanh_derivative
 from .past import Past, Start, extrapolated, remembered
 
@@ -143,13 +143,13 @@ class _Step:
     def rough_half_zeta(self, X: Pair | None) -> Pair:
         """½ζ(W + X), in single precision."""
         w = unpair(self.w if X is None else self.w + X, self.n)
-        S = pair(roughly(self.field, w))
+        S = pair(single_precision(self.field, w))
         return (S if self.N is None else S + self.N).astype(F32)
 
     def linear(self, dX: Pair) -> Pair:
         """What ½ζ moves by when its argument moves by dX, to first order."""
         along = unpair(dX, self.n)
-        return pair(roughly(lambda x: jax.jvp(self.field, (self.matrix,), (x,))[1], along)).astype(F32)
+        return pair(single_precision(lambda x: jax.jvp(self.field, (self.matrix,), (x,))[1], along)).astype(F32)
 
     def follow(self, delta: Pair, X: Pair, E: Pair, level: Level) -> tuple[Pair, Pair]:
         """δX and G when S moves by δ; X is W + D."""

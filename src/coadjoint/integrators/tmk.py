@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.narrow import rough
+from ..numerics.hints import low_precision
 from ..numerics.rootfind import Info, Start
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
@@ -154,7 +154,7 @@ def near_root(
         return at_zero(system, mu, dt, S, extra)
     ad = lambda x, m: s * algebra.ad_star(x, m)
 
-    @rough
+    @low_precision
     def start(mu: State, dt: Array, S: Array, extra: Element | None) -> tuple[Array, Array]:
         zeta = lambda m: _zeta(system, m, dt, S, extra)
         first = zeta(mu)

@@ -12,7 +12,7 @@ beforehand, and a step solves only for what must be solved for. In arithmetic 5 
 their root, the first pass through a loop is written before it where it is known to happen, and what waits for no loop
 comes before it. In arithmetic 7 (`native.ARITHMETIC`) a sum of two products that goes into another sum becomes two
 fused operations there, not three and a sum; implicit steps are corrected by a series in place of an inverse; what need
-have few digits is computed in single precision (`precision`); and what is `seldom` wanted is a branch.
+have few digits is computed in single precision (`precision`); and what is `unlikely` to be wanted is a branch.
 """
 
 import struct

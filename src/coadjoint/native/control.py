@@ -6,55 +6,67 @@ from typing import Any
 
 import numpy as np
 
+from ..numerics.hints import likely_p, low_precision_p, no_fma_p, parts_of_unlikely, unlikely_p
 from ..numerics.jaxprs import CALLS, called, closed, scan_of
 from ..numerics.moves import objects, row
 from . import precision
 from .code import Value
-from .kinds import LaneArray, known, number, same, split
+from .kinds import LaneArray, known, number, same
 
 _LONGEST_UNROLLED = 32  # passes through a loop
 _LONGEST_PASS = 500  # operations of one that is written twice
 
 
 def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-    if eqn.params.get("name") == "likely" and evaluator.trusting:
-        evaluator.guards += [x for x in xs[0].ravel() if not known(x)]
-        return [split(np.ones(xs[0].shape, bool))]
-    if eqn.params.get("name") == "rounded":
-        return [_rounded(evaluator, xs[0])]
-    if eqn.params.get("name") == "rough" and precision.suits(called(eqn)):
-        return _rough(evaluator, eqn, *xs)
-    if eqn.params.get("name") == "seldom" and xs[-1].ndim == 0:  # with axes of its own, the results may have others
-        condition = xs[-1][()]
-        if known(condition) and not condition:
-            return list(xs[-1 - len(eqn.outvars) : -1])
-        if not known(condition) and evaluator.copies is None:
-            return _seldom(evaluator, eqn, *xs)
+    hinted = _HINTS.get(eqn.primitive, _plainly)
+    return hinted(evaluator, eqn, *xs)
+
+
+def _plainly(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """A call, and a hint that does not apply."""
     return evaluator.evaluate(called(eqn), list(xs))
 
 
-def _rounded(evaluator: Any, x: LaneArray) -> LaneArray:
-    """Products that go into no fused operation."""
+def _likely(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+    if not evaluator.trusting:
+        return [x]
+    evaluator.guards += [e for e in x.ravel() if not known(e)]
+    return [objects([e if known(e) else np.True_ for e in x.ravel()], x.shape)]
+
+
+def _no_fma(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
     for e in x.ravel():
         if not known(e):
             evaluator.code.alone(e)
-    return x
+    return [x]
 
 
-def _rough(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _low_precision(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """In single precision, and back."""
+    if not precision.suits(called(eqn)):
+        return _plainly(evaluator, eqn, *xs)
     outside, evaluator.rough = evaluator.rough, True
     out = evaluator.evaluate(called(eqn), list(xs))
     evaluator.rough = outside
     return [objects([precision.whole(evaluator.code, e) for e in x.ravel()], x.shape) for x in out]
 
 
-def _seldom(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-    """Passed by where the condition holds for no member; where it holds for some, the others keep what they have."""
+def _unlikely(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """A branch, if there is a single condition. Under `vmap` there may be many: then all are computed."""
+    conditions, otherwise = parts_of_unlikely(eqn, xs)
+    if all(known(c) and not c for c in conditions.ravel()):
+        return otherwise
+    if conditions.size != 1 or known(conditions.ravel()[0]) or evaluator.copies is not None:
+        return _plainly(evaluator, eqn, *xs)
+    return _branch(evaluator, eqn, conditions.ravel()[0], otherwise, *xs)
+
+
+def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArray], *xs: LaneArray) -> list[LaneArray]:
+    """Skipped if the condition holds for no member. If it holds for some, the others keep what they have."""
     code, scalar = evaluator.code, evaluator.scalar
-    before = [e for x in xs[-1 - len(eqn.outvars) : -1] for e in x.ravel()]
-    olds, otherwise = [evaluator.operand(e) for e in before], scalar("not", xs[-1][()])
-    label, entry = code.fresh("seldom"), code.block
+    before = [e for x in instead for e in x.ravel()]
+    olds, otherwise = [evaluator.operand(e) for e in before], scalar("not", condition)
+    label, entry = code.fresh("unlikely"), code.block
     code.branch(code.everywhere(evaluator.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
     outside, evaluator.guards = evaluator.guards, []
     out = evaluator.evaluate(called(eqn), list(xs))
@@ -257,6 +269,12 @@ class Loop:
         return self.tree(values)
 
 
+_HINTS: dict[Any, Callable] = {
+    likely_p: _likely,
+    no_fma_p: _no_fma,
+    low_precision_p: _low_precision,
+    unlikely_p: _unlikely,
+}
 RULES = {
     **{name: _call for name in CALLS},
     "cond": _cond,

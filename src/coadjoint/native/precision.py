@@ -1,4 +1,4 @@
-"""Single precision, for what needs few digits (`numerics.narrow.rough`).
+"""Single precision, for what needs few digits (`numerics.hints.low_precision`).
 
 What is known, or the same everywhere, stays in double precision until something that varies is done with it. On a GPU
 single precision has units of its own, beside those for double precision.

@@ -21,7 +21,8 @@ from jaxtyping import Array, PyTree
 
 from .arrays import placed
 from .caching import Bounded
-from .jaxprs import eval_equation
+from .hints import HINTS
+from .jaxprs import called, eval_equation
 from .updates import evaluate
 
 
@@ -124,7 +125,7 @@ def primitives(jaxpr: jex.Jaxpr) -> set[str]:
 
 
 def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
-    """Evaluate, stepping inside nested `jit`s, so that what they have captured surfaces too."""
+    """Evaluate nested `jit`s and hints operation by operation, so that the arrays they capture become visible too."""
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(v):
@@ -132,8 +133,8 @@ def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
 
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
-        if eqn.primitive.name in ("jit", "pjit"):
-            inner = eqn.params["jaxpr"]
+        if eqn.primitive.name in ("jit", "pjit") or eqn.primitive in HINTS:
+            inner = called(eqn)
             out = _eval_inlined(inner.jaxpr, inner.consts, *values)
         else:
             out = eval_equation(jaxpr, eqn, values)

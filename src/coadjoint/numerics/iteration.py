@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .branches import seldom
+from .hints import unlikely
 
 Vector = Float[Array, " n"]
 Squares = Callable[[Vector], Float[Array, "..."]]  # x ↦ |x|² of each part, or of all of x as one number
@@ -49,7 +49,7 @@ class Info(NamedTuple):
         return _raised(~(left2 <= before * before * scale2), before, left2, scale2)
 
 
-@seldom
+@unlikely
 def _raised(larger: Array, before: Array, left2: Array, scale2: Array) -> Array:
     return jnp.where(larger, jnp.maximum(before, _root_of_quotient(left2, scale2)), before)
 
@@ -136,7 +136,7 @@ def iterate(
     def body(s: State) -> State:
         new, foreseen, fits = _corrected(correction, s, tol, squares, others2, curved)
         turns = s.iterations - start.iterations
-        done, lost = seldom(_otherwise_ended)(~(foreseen & fits), (True, False), new, fits, turns, tol)
+        done, lost = unlikely(_otherwise_ended)(~(foreseen & fits), (True, False), new, fits, turns, tol)
         if fast:
             return new._replace(done=done, lost=lost)
         finite = jnp.isfinite(new.step2)
@@ -164,7 +164,7 @@ def iterate_near(
     s, foreseen, fits = _corrected(correction, start, tol, squares, others2, curved=True)
     small = s.before2 <= _SMALL**2 * s.size2
 
-    @seldom
+    @unlikely
     def rest(case: Array, otherwise: tuple[State, Squared], small: Array, fits: Array) -> tuple[State, Squared]:
         s, _ = otherwise
         near = small | moderate()

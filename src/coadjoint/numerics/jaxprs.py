@@ -9,6 +9,8 @@ import jax
 import jax.core
 from jax.extend import core as jex
 
+from .hints import HINTS, wrapped
+
 # Primitives that only call another program, and under which parameter they hold it.
 CALLS = {
     "call_hi_primitive": "_prim",  # JAX 0.12: an operation that says itself what it is made of
@@ -22,10 +24,10 @@ CALLS = {
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
     "composite": "jaxpr",
+    **{hint.name: "jaxpr" for hint in HINTS},
 }
 
 _FUNCTIONS = ("jit", "pjit")  # those of functions
-_MARKS = ("likely", "rough", "rounded", "seldom")  # names of functions that say how they may be computed
 
 
 class Scan(NamedTuple):
@@ -50,6 +52,8 @@ def scan_of(params: dict) -> Scan:
 def called(eqn: Any) -> jex.ClosedJaxpr:
     """The program that an equation does nothing but call."""
     name, params = eqn.primitive.name, eqn.params
+    if eqn.primitive in HINTS:
+        return wrapped(eqn)
     if name == "call_hi_primitive":
         return jax.make_jaxpr(partial(eqn.primitive.to_lojax, **params))(*(v.aval for v in eqn.invars))
     return closed(params[CALLS[name]])
@@ -101,7 +105,7 @@ def wanted(jaxpr: jex.Jaxpr) -> list[Any]:
 
 def _trimmed(eqn: Any, used: set) -> Any:
     """A call of a function, of whose results only some are used, as one that has no others, nor what they take."""
-    if eqn.primitive.name not in _FUNCTIONS or eqn.params["name"] in _MARKS or all(v in used for v in eqn.outvars):
+    if eqn.primitive.name not in _FUNCTIONS or all(v in used for v in eqn.outvars):
         return eqn
     program = closed(eqn.params["jaxpr"])
     kept = [(v, x) for v, x in zip(eqn.outvars, program.jaxpr.outvars, strict=True) if v in used]

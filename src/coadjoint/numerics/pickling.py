@@ -17,7 +17,8 @@ import jax.core
 import numpy as np
 from jax.extend import core as jex
 
-from .jaxprs import applied
+from .hints import HINTS
+from .jaxprs import applied, called
 
 by_value: ContextVar[bool] = ContextVar("by_value", default=False)
 
@@ -43,7 +44,7 @@ class _Inner(NamedTuple):
 
 
 def packed(jaxpr: jex.Jaxpr) -> Program:
-    """A jaxpr as plain values, without the `jit`s inside of it; TypeError if it has something that is not plain."""
+    """A jaxpr as plain values, without its `jit`s and hints; TypeError if it has something that is not plain."""
     heads: list[Any] = [*jaxpr.constvars, *jaxpr.invars]
     arguments = tuple((v.aval.shape, str(v.aval.dtype), bool(v.aval.weak_type)) for v in heads)
     operations: list[tuple] = []
@@ -59,8 +60,8 @@ def packed(jaxpr: jex.Jaxpr) -> Program:
 
         for eqn in jaxpr.eqns:
             name, inputs = eqn.primitive.name, [read(v) for v in eqn.invars]
-            if name in ("jit", "pjit") and not eqn.params["jaxpr"].consts:
-                inner = eqn.params["jaxpr"].jaxpr
+            if eqn.primitive in HINTS or (name in ("jit", "pjit") and not eqn.params["jaxpr"].consts):
+                inner = called(eqn).jaxpr
                 outputs = walk(inner, dict(zip(inner.invars, inputs, strict=True)))
             else:
                 if _primitives().get(name) is not eqn.primitive:

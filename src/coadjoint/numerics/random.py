@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from . import checks
 from .arrays import placed
+from .hints import no_fma
 from .straight import straight
 
 VERSION = 1
@@ -70,12 +71,6 @@ def _whole(n: Int[Array, "..."]) -> Float[Array, "..."]:
 
 
 @jax.jit
-def rounded(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """A product above −1, rounded before it is added to anything: of two a compiler may fuse either with their sum."""
-    return jnp.maximum(x, -1.0)
-
-
-@jax.jit
 def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
     """ln u for 2^-52 ≤ u ≤ 1: exponent and mantissa apart, then 2 artanh((m − 1)/(m + 1)) as a polynomial."""
     bits = jax.lax.bitcast_convert_type(u, jnp.int64)
@@ -87,7 +82,7 @@ def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
     p = jnp.zeros_like(g)
     for k in reversed(range(12)):
         p = p * g + 1.0 / (2 * k + 1)
-    return exponent * 0.6931471805599453 + rounded(2.0 * f * p)
+    return exponent * 0.6931471805599453 + no_fma(2.0 * f * p)
 
 
 @jax.jit

@@ -12,6 +12,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .hints import low_precision
 from .iteration import (
     TINY,
     Info,
@@ -27,7 +28,6 @@ from .iteration import (
     largest,
     select,
 )
-from .narrow import rough
 from .vectors import cross
 
 __all__ = ["ROOT", "Info", "Root", "Squares", "Start", "dot", "explicit_info", "implicit", "solve_root"]
@@ -139,8 +139,8 @@ def _from_near(
     moderate = lambda: largest(squares(x - explicit)) <= _MODERATE**2 * largest(squares(x) + others2)
 
     def later() -> Callable[[Vector], tuple[Vector, PyTree]]:
-        inverse = rough(lambda G: _inverse_matrix(jnp.eye(len(G)) - G))(G)
-        return partial(by, rough(lambda x: inverse @ x))
+        inverse = low_precision(lambda G: _inverse_matrix(jnp.eye(len(G)) - G))(G)
+        return partial(by, low_precision(lambda x: inverse @ x))
 
     return iterate_near(partial(by, series), later, moved, tol, max_steps - 1, moderate, squares, others2)
 
@@ -187,7 +187,7 @@ def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:
     def plus(y: Vector, x: Vector) -> Vector:
         return functools.reduce(lambda y, j: y + G[:, j] * x[j], range(len(G)), y)
 
-    return rough(lambda x: plus(x, plus(x, x)))
+    return low_precision(lambda x: plus(x, plus(x, x)))
 
 
 def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:

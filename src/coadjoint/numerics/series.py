@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .branches import likely, seldom
+from .hints import likely, unlikely
 
 _SMALL = Fraction(1, 16)  # of |σ|²: up to it shorter polynomials do
 
@@ -51,7 +51,7 @@ def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
 @cache
 def _distant(k: int) -> Callable[[Array, Array, Array], Array]:
     """c_k(x) for x ≥ 2, else what is given."""
-    return seldom(lambda case, otherwise, x: jnp.where(case, _far(k, jnp.where(case, x, 2.0)), otherwise))
+    return unlikely(lambda case, otherwise, x: jnp.where(case, _far(k, jnp.where(case, x, 2.0)), otherwise))
 
 
 def stumpffs(x: Float[Array, ""]) -> Float[Array, "4"]:
@@ -63,14 +63,14 @@ def stumpffs(x: Float[Array, ""]) -> Float[Array, "4"]:
     return _not_small(~(x < float(_SMALL)), small, x)
 
 
-@seldom
+@unlikely
 def _not_small(case: Array, otherwise: Array, x: Array) -> Array:
     near = likely(x < 2.0)
     medium = _of_two(zip(_economized(3, 7), (*_economized(4, 6), 0.0), strict=True), jnp.where(near, x, 0.0))
     return jnp.where(case, _not_near(~near, medium, x), otherwise)
 
 
-@seldom
+@unlikely
 def _not_near(case: Array, otherwise: Array, x: Array) -> Array:
     z = jnp.where(case, x, 2.0)
     c0, c1, c2 = (_far(k, z) for k in range(3))

@@ -1,4 +1,4 @@
-"""Functions in single precision, where a few digits are enough and processors are faster with them."""
+"""Evaluate a function in single precision."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,27 +8,15 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 from jaxtyping import Array
 
+from .hints import HINTS
+from .jaxprs import called
+
 _SINGLE = {jnp.dtype("float64"): jnp.dtype("float32"), jnp.dtype("complex128"): jnp.dtype("complex64")}
 _DOUBLE = {single: double for double, single in _SINGLE.items()}
-_INLINED = ("jit", "pjit", "closed_call")
 
 
-def rough(fn: Callable) -> Callable:
-    """The function fn of arrays, marked as one whose results need few digits.
-
-    A program may compute it in single precision, if it can do without where that is out of range: numbers above 10³⁸
-    become infinite. Everywhere else this is fn.
-    """
-
-    @jax.jit
-    def rough(*args: Any) -> Any:
-        return fn(*args)
-
-    return rough
-
-
-def roughly(fn: Callable[[Array], Array], x: Array) -> Array:
-    """fn(x) of an x in single precision: computed so if fn has no loops or branches; else in double."""
+def single_precision(fn: Callable[[Array], Array], x: Array) -> Array:
+    """Return fn(x) for x in single precision: computed so if fn has no loops or branches, else in double precision."""
     x = x.astype(_SINGLE.get(x.dtype, x.dtype))
     wide = jax.ShapeDtypeStruct(x.shape, _DOUBLE[x.dtype])
     closed = jax.make_jaxpr(fn)(wide)
@@ -38,12 +26,16 @@ def roughly(fn: Callable[[Array], Array], x: Array) -> Array:
 
 
 def _plain(jaxpr: Any) -> bool:
-    """Whether all operations are such that their precision is that of what they are given."""
+    """Whether every operation takes its precision from its operands."""
     for eqn in jaxpr.eqns:
         inner = list(jex.jaxprs_in_params(eqn.params))
-        if inner and (eqn.primitive.name not in _INLINED or not all(map(_plain, inner))):
+        if inner and (not _inlined(eqn) or not all(map(_plain, inner))):
             return False
     return True
+
+
+def _inlined(eqn: Any) -> bool:
+    return eqn.primitive.name in ("jit", "pjit", "closed_call") or eqn.primitive in HINTS
 
 
 def _narrowed(x: Any) -> Any:
@@ -59,8 +51,8 @@ def _evaluate(jaxpr: Any, consts: Any, *args: Any) -> list:
 
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
-        if eqn.primitive.name in _INLINED:
-            inner = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
+        if _inlined(eqn):
+            inner = called(eqn)
             out = _evaluate(inner.jaxpr, inner.consts, *values)
         else:
             params = {k: _narrow_dtype(v) for k, v in eqn.params.items()}
@@ -71,7 +63,7 @@ def _evaluate(jaxpr: Any, consts: Any, *args: Any) -> list:
 
 
 def _narrow_dtype(value: Any) -> Any:
-    """A type named by an operation, such as that of a conversion."""
+    """The single-precision type for a type among the parameters of an operation."""
     try:
         return _SINGLE.get(jnp.dtype(value), value) if isinstance(value, (jnp.dtype, type)) else value
     except TypeError:

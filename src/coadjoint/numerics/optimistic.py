@@ -1,4 +1,4 @@
-"""Branches that are hardly ever taken."""
+"""Map a function over many rows as if every `likely` condition were true, and repair the parts where one was not."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,39 +9,16 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
+from .hints import likely_p
 from .jaxprs import CALLS, applied, called
 
 
-@jax.jit
-def likely(condition: Array) -> Array:
-    """The condition itself, marked as one that is nearly always true.
-
-    A program may take it for true, so that the other branch costs nothing, if it says where it was not: what it
-    computed there is not valid. Everywhere else this is the identity.
-    """
-    return condition
-
-
-def seldom(fn: Callable) -> Callable:
-    """A function fn(condition, otherwise, *args) that is `otherwise` where the condition, a single one, does not hold.
-
-    It is marked as one whose condition nearly never holds: a program may pass by all of it where that is so. Everywhere
-    else it is done, whatever the condition.
-    """
-
-    @jax.jit
-    def seldom(args: tuple, otherwise: PyTree, condition: Array) -> PyTree:  # what it is marked by comes last
-        return fn(condition, otherwise, *args)
-
-    return lambda condition, otherwise, *args: seldom(args, otherwise, condition)
-
-
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def guessed(fn: Callable, *args: PyTree) -> PyTree:
-    """fn of each row of each part of the arguments: first with all that is `likely` taken for true.
+def optimistic_map(fn: Callable, *args: PyTree) -> PyTree:
+    """Map fn over the rows of each part of the arguments, first assuming that every `likely` condition is true.
 
-    The parts where it was not are done again. For a `where` in many rows XLA computes both sides, however seldom one of
-    them is wanted; a part should fit in a cache. The derivative is that of fn.
+    A part where an assumption failed is computed again without it. For a `where` over many rows XLA computes both
+    sides, even if one is hardly ever used. A part should fit in a cache. The derivative is that of fn.
     """
 
     def trusting(part: tuple) -> tuple[PyTree, Array | None]:
@@ -60,13 +37,13 @@ def guessed(fn: Callable, *args: PyTree) -> PyTree:
     return jax.lax.while_loop(lambda state: ~state[1], again, (out, jnp.all(right)))[0]
 
 
-@guessed.defjvp
-def _guessed_jvp(fn, primals, tangents):
+@optimistic_map.defjvp
+def _optimistic_map_jvp(fn, primals, tangents):
     return jax.jvp(lambda *args: jax.lax.map(lambda part: jax.vmap(fn)(*part), args), primals, tangents)
 
 
 def _trusting(fn: Callable, *args: PyTree) -> tuple[PyTree, list[Array]]:
-    """fn(*args) with all that is `likely` taken for true, and whether it was."""
+    """fn(*args) if every `likely` condition is true, and the conditions."""
     program, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
     held: list[Array] = []
     out = _evaluated(program, jax.tree.leaves(args), held)
@@ -74,7 +51,7 @@ def _trusting(fn: Callable, *args: PyTree) -> tuple[PyTree, list[Array]]:
 
 
 def _evaluated(program: jex.ClosedJaxpr, args: list, held: list[Array]) -> list:
-    """A program's results; `held` gets the conditions. Inside of loops nothing is taken for true."""
+    """The results of a program; `held` receives the conditions. Inside loops nothing is assumed."""
     jaxpr = program.jaxpr
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*program.consts, *args], strict=True))
 
@@ -83,7 +60,7 @@ def _evaluated(program: jex.ClosedJaxpr, args: list, held: list[Array]) -> list:
 
     for eqn in jaxpr.eqns:
         xs = [read(v) for v in eqn.invars]
-        if eqn.params.get("name") == "likely":
+        if eqn.primitive is likely_p:
             held.append(jnp.all(xs[0]))
             out = [jnp.ones_like(xs[0])]
         elif eqn.primitive.name in CALLS:

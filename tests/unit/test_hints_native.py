@@ -8,8 +8,8 @@ from natively import called, made
 
 import coadjoint as cj
 from coadjoint.native import cpu
-from coadjoint.numerics.branches import guessed, likely, seldom
-from coadjoint.numerics.narrow import rough
+from coadjoint.numerics.hints import likely, low_precision, unlikely
+from coadjoint.numerics.optimistic import optimistic_map
 from coadjoint.numerics.series import stumpff
 
 
@@ -19,7 +19,7 @@ def test_a_guess_is_what_it_guesses():
     large[3] = 5.0
     fn = lambda x: jnp.stack([stumpff(1, x), stumpff(2, x)])
     both = (
-        lambda x: guessed(fn, jnp.stack([x, x[::-1] ** 2])),
+        lambda x: optimistic_map(fn, jnp.stack([x, x[::-1] ** 2])),
         lambda x: jax.vmap(jax.vmap(fn))(jnp.stack([x, x[::-1] ** 2])),
     )
     quick, plain = (jax.jit(lambda x, f=f: f(x)) for f in both)
@@ -45,7 +45,7 @@ def test_the_gradient_of_a_lattice():
     np.testing.assert_allclose(*second, atol=1e-14)
 
 
-@seldom
+@unlikely
 def _halved(case, otherwise, x):
     """x/2 where it is, and only by a trusted condition."""
     y, n = otherwise
@@ -69,7 +69,7 @@ def test_what_is_seldom_wanted(width, monkeypatch):
     native = made(seldom_halved, x, width=width)
     out, valid = called(native, x)
     np.testing.assert_array_equal(out, jax.vmap(seldom_halved)(x))
-    assert valid.all() and "seldom" in texts[0]
+    assert valid.all() and "unlikely" in texts[0]
     x[9, 0] = 1000.0
     _, valid = called(native, x)
     assert np.flatnonzero(~valid).tolist() == [9 // width]
@@ -84,7 +84,7 @@ def test_what_is_seldom_wanted_of_many_is_done_for_all():
 
 def rough_sum(x):
     """A product and a sum in single precision, a function of our own in double precision."""
-    return rough(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x)
+    return low_precision(lambda x: x[0] * x[1] + jnp.sin(x[2]))(x)
 
 
 @pytest.mark.parametrize("width", [1, 8])
@@ -100,7 +100,7 @@ def test_what_needs_few_digits_is_computed_in_single_precision(width):
 def test_loops_are_none_of_what_is_computed_in_single_precision():
     halve = lambda x: jax.lax.while_loop(lambda y: y > 1.0, lambda y: y / 3.0, x[0])
     x = np.random.default_rng(0).uniform(1.0, 9.0, (8, 1))
-    np.testing.assert_array_equal(*(called(made(f, x), x)[0] for f in (halve, lambda x: rough(halve)(x))))
+    np.testing.assert_array_equal(*(called(made(f, x), x)[0] for f in (halve, lambda x: low_precision(halve)(x))))
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1e60])

@@ -11,7 +11,7 @@ import coadjoint as cj
 from coadjoint.integrators import matrix, matrix_series, past, products
 from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
 from coadjoint.numerics import diagonals as dg
-from coadjoint.numerics import narrow, pairs
+from coadjoint.numerics import pairs, single
 from coadjoint.numerics.functions import primitives
 from coadjoint.running import blas, results
 from coadjoint.running.backends import spreading, xla
@@ -251,11 +251,11 @@ def test_fields_of_corrections_are_in_single_precision():
     """If they have no loops: the same to seven digits; with one, in double."""
     x = np.asarray(skew(9, 1.0, 1)).astype(np.complex64)
     field = lambda X: dg.on_torus(dg.inverse_squared, X)
-    got = jax.jit(lambda X: narrow.roughly(field, X))(x)
+    got = jax.jit(lambda X: single.single_precision(field, X))(x)
     assert got.dtype == np.complex64
     np.testing.assert_allclose(got, jax.jit(field)(x.astype(complex)), rtol=0, atol=1e-6)
     looped = lambda X: jax.lax.fori_loop(0, 2, lambda _, Y: 2.0 * Y, X)
-    assert jax.jit(lambda X: narrow.roughly(looped, X))(x).dtype == np.complex128
+    assert jax.jit(lambda X: single.single_precision(looped, X))(x).dtype == np.complex128
 
 
 def test_a_trace_is_left_out():

@@ -20,6 +20,7 @@ from .implicit import FastSolve, Reached, truncated
 from .tau import Exp, Tau
 
 _EXP = Exp()
+_SOLVED = 1e-8  # a residual up to which an equation counts as solved in a message
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,12 @@ class Integrator(eqx.Module):
 
     def failure(self, dt: float, residual: float) -> str:
         """Why steps could not be taken, given the worst residual, and what to do: the end of a sentence."""
-        return f"the worst residual is {residual:.1e}. Take a smaller dt"
+        if self.claims.casimirs or residual > _SOLVED:
+            return f"the worst residual is {residual:.1e}. Take a smaller dt"
+        return (
+            "the state became infinite or left its coadjoint orbit. Take a smaller dt, or a method that conserves "
+            "Casimirs, such as TMK()"
+        )
 
     @abc.abstractmethod
     def step(

@@ -42,11 +42,16 @@ class Dissipative(Integrator):
         """With the method within so."""
         return Dissipative(inner=self.inner.fast())
 
+    def failure(self, dt: float, residual: float) -> str:
+        """What the method within says."""
+        return self.inner.failure(dt, residual)
+
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any
     ) -> tuple[State, PyTree, Info]:
         """Half, whole, half."""
-        push = 0.5 * system.push(dS.S)
+        path = dS.S.sum(axis=0) if dS.S.ndim > 1 else dS.S  # the parts of a step that the method within may halve
+        push = 0.5 * system.push(path)
         mu = system.dissipate(mu, 0.5 * dt) + push
         mu, _, info = self.inner.step(system, mu, t, dt, dS, self.inner.init(system, mu))
         return system.dissipate(mu + push, 0.5 * dt), None, info

@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 from ..drivers import BLOCK
 from .backends.base import Program
 from .hosts import agreed
+from .orbits import Examination
 from .placing import Place, threads
 from .plan import Plan, Tile
 from .points import Point, Totals
@@ -172,7 +173,7 @@ def run_tile(
         keep(0, first)
     here = tile.numbers.start
     bar.begin(done * tile.count)
-    stepper = program.stepper(tile, points, done)
+    stepper, examination = program.stepper(tile, points, done), Examination(plan, tile)
     slots = min(plan.slots, program.slots(tile))
     largest, size = plan.blocks * BLOCK, first_chunk(plan.system.algebra.shape, len(plan.devices))
     for n0, n1 in pieces(plan.steps, plan.save_every, slots, largest, done, size, agreed(plan)):
@@ -181,7 +182,11 @@ def run_tile(
         run.stand(here, "sink", n1)
         if n1 // plan.save_every > n0 // plan.save_every:
             keep(n0 // plan.save_every + 1, rows)
+            examination.saved(n0 // plan.save_every + 1, rows)
         points = stepper.points()
+        if n1 == plan.steps:
+            examination.ended(points)
+        points = examination.counted(points)
         bar.add((n1 - n0) * tile.count, points, tile.mu0)
         if plan.throw and np.any(np.asarray(points.totals.unsolved)[: tile.count]):
             break

@@ -25,6 +25,7 @@ from .points import Record, Totals
 if TYPE_CHECKING:
     import xarray
 
+_EXTREME = 200  # states of size 2^200 or 2^-200, fifth powers of which overflow, are scaled before they are compared
 _NAMED = 4  # Casimirs that are named in a line
 _ROWS = 1024  # rows of saved states that are mapped over at once …
 _LARGE, _FEW = 256, 16  # … and of those that have so many numbers
@@ -132,8 +133,9 @@ class Saved(eqx.Module):
 
     def casimir_errors(self) -> Any:
         """|C(t) − C(0)|, scaled by what each Casimir could be at the start: a Casimir near zero is not divided by."""
-        scales = self._map(Constant(self.system.algebra.casimir_scales), self.mu[..., :1, *self._slices])
-        values = self.casimirs()
+        mu = moderate(self.mu, len(self.system.algebra.shape))
+        scales = self._map(Constant(self.system.algebra.casimir_scales), mu[..., :1, *self._slices])
+        values = self._map(Constant(self.system.algebra.casimirs), mu)
         return scaled_errors(values, values[..., :1, :], scales)
 
     def orbit_error(self) -> Any:
@@ -142,7 +144,8 @@ class Saved(eqx.Module):
         For matrices it is the largest change of an eigenvalue over ‖W‖₂. Where not all Casimirs are known, the spectrum
         of the state in the adjoint representation stands for the others.
         """
-        x, inner = self.mu, len(self.system.algebra.shape)
+        inner = len(self.system.algebra.shape)
+        x = moderate(self.mu, inner)
         xp: Any = jnp if checks.is_traced(x) else np
         pairs = xp.stack([x, xp.broadcast_to(x[..., :1, *self._slices], x.shape)], axis=-inner - 1)
         return map_rows(Constant(OrbitError(self.system.algebra)), pairs, inner + 1)
@@ -332,6 +335,24 @@ def scaled_errors(values: Any, start: Any, scales: Any) -> Any:
     """|C − C₀| / scale, where a Casimir that could only be zero is not divided by."""
     xp: Any = np if isinstance(scales, np.ndarray) else jnp
     return abs(values - start) / xp.where(scales > 0, scales, 1.0)
+
+
+def moderate(x: Any, inner: int) -> Any:
+    """States, those of trajectories with an extreme start divided by a power of two, so that their powers are finite.
+
+    Relative errors of invariants remain the same, bit for bit: the coadjoint action is linear.
+    """
+    if checks.is_traced(x):
+        return x
+    x = np.asarray(x)
+    start = x[(..., slice(1), *(slice(None),) * inner)]
+    exponent = np.frexp(np.max(np.abs(start), axis=tuple(range(x.ndim - inner, x.ndim)), keepdims=True))[1]
+    exponent = np.where(np.abs(exponent) > _EXTREME, exponent, 0)
+    if not np.any(exponent):
+        return x
+    if np.iscomplexobj(x):
+        return np.ldexp(x.real, -exponent) + 1j * np.ldexp(x.imag, -exponent)
+    return np.ldexp(x, -exponent)
 
 
 def map_rows(fn: Any, x: Any, inner: int) -> Any:

@@ -17,6 +17,7 @@ from ..drivers import BLOCK, Window
 from ..integrators.base import Integrator
 from ..numerics.rootfind import ROOT
 from ..systems import System
+from .orbits import examined
 from .plan import Plan
 from .points import Clock, Point, Record, Totals, one_step, record, start
 from .results import Ensemble, Outcome, Solution, Stats, built, together
@@ -41,7 +42,8 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
         )  # fmt: skip
     else:
         point, values = _scan_members(plan, integrator)
-    stats, values = _checked(point.totals, values, plan.steps, plan.members or 1, plan.throw)
+    totals = examined(plan, plan.mu0, point)
+    stats, values = _checked(totals, values, plan.steps, plan.members or 1, plan.throw)
     reduced = None
     if plan.reduce is not None:
         reduced = result(plan.reduce, update(plan.reduce, values.values, jnp.ones(plan.members or 1)))

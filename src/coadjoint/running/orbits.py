@@ -1,0 +1,110 @@
+"""States that are no longer on the orbit of their start, or no longer finite: steps that failed without a sign."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, PyTree
+
+from ..algebras.base import LieAlgebra, State
+from ..numerics.functions import Constant
+from .plan import Plan, Tile
+from .points import Point, Totals
+from .results import map_rows
+
+_GROWN = 1.5  # a state that is so many times as large as its start is examined
+_ROUND_OFF = 1e-3  # the largest share of a Casimir at large states that is attributed to round-off and step size
+
+
+class LeftOrbit(eqx.Module):
+    """Whether a pair (state, start) is on two orbits: a Casimir has changed by more than it could be at the start.
+
+    On the orbit of a noncompact group states may grow without bound. There the round-off of a Casimir is measured
+    against its scale at the state. States are divided by the size of the start, which changes no invariant.
+    """
+
+    algebra: LieAlgebra
+
+    def __call__(self, pair: Array) -> Bool[Array, ""]:
+        """True off the orbit, and where a Casimir is not finite."""
+        size = jnp.max(jnp.abs(pair[1]))
+        mu, start = pair / jnp.where(size > 0, size, 1.0)
+        c = self.algebra
+        error = jnp.abs(c.casimirs(mu) - c.casimirs(start))
+        off = (error > c.casimir_scales(start)) & ~(error <= _ROUND_OFF * c.casimir_scales(mu))
+        return jnp.any(off | ~jnp.isfinite(error)) | ~jnp.all(jnp.isfinite(mu))
+
+
+def may_leave(plan: Plan) -> bool:
+    """Whether a method does not conserve Casimirs that the system does."""
+    return not plan.integrator.claims.casimirs and not plan.system.leaves_orbit
+
+
+def failed(plan: Plan, states: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which states (member, time, …) are not finite, or have left the orbits of their starts (member, …)."""
+    inner = tuple(range(2, states.ndim))
+    if not may_leave(plan):
+        return ~np.all(np.isfinite(states), axis=inner)
+    starts = starts[:, None]
+    size = np.max(np.abs(starts), axis=inner, keepdims=True)
+    scale = np.where(size > 0, size, 1.0)
+    with np.errstate(all="ignore"):
+        square = lambda x: np.sum(np.abs(x / scale) ** 2, axis=inner)
+        out = ~(square(states) <= _GROWN**2 * square(starts))
+    if np.any(out):
+        pairs = np.stack([states, np.broadcast_to(starts, states.shape)], axis=2)[out]
+        out[out] = map_rows(Constant(LeftOrbit(plan.system.algebra)), pairs, states.ndim - 1)
+    return out
+
+
+class Examination:
+    """Examines the saved states and the last states of a tile while it runs."""
+
+    def __init__(self, plan: Plan, tile: Tile):
+        self.plan, self.starts = plan, np.asarray(tile.mu0)
+        self.first = np.full(tile.member.size, -1)  # the step that ended at the first failed state, by member
+        self.rows = not plan.custom and plan.reduce is None and not plan.devices
+
+    def saved(self, at: int, rows: PyTree) -> None:
+        """States that were saved, from the saved time `at` on."""
+        if not self.rows:
+            return
+        states = rows.values
+        bad = failed(self.plan, states, self.starts[: len(states)])
+        if np.any(bad):
+            self._note(np.where(np.any(bad, axis=1), (at + np.argmax(bad, axis=1)) * self.plan.save_every - 1, -1))
+
+    def ended(self, points: Point) -> None:
+        """The states after the last step."""
+        if not self.plan.devices:
+            bad = failed(self.plan, np.asarray(points.mu)[:, None], self.starts)[:, 0]
+            self._note(np.where(bad, self.plan.steps - 1, -1))
+
+    def _note(self, step: np.ndarray) -> None:
+        step = np.pad(step, (0, len(self.first) - len(step)), constant_values=-1)
+        self.first = np.where(self.first < 0, step, self.first)
+
+    def counted(self, points: Point) -> Point:
+        """The points, where a failed state counts as one step that was not solved if no step does."""
+        if np.all(self.first < 0):
+            return points
+        t = points.totals
+        new = (self.first >= 0) & (np.asarray(t.unsolved) == 0)
+        unsolved: Any = np.where(new, 1, t.unsolved)
+        first: Any = np.where(new, self.first, t.first_unsolved)
+        return points._replace(totals=t._replace(unsolved=unsolved, first_unsolved=first))
+
+
+def examined(plan: Plan, mu0: State, points: Point) -> Totals:
+    """The totals of a traced run, with states that have left their orbits at the end; `points` lead as members do."""
+    totals = points.totals
+    if not may_leave(plan):
+        return totals
+    left = LeftOrbit(plan.system.algebra)
+    pairs = jax.lax.stop_gradient((points.mu, jnp.broadcast_to(jnp.asarray(mu0), points.mu.shape)))
+    test = lambda mu, start: left(jnp.stack([mu, start]))
+    new = (test if plan.members is None else jax.vmap(test))(*pairs) & (totals.unsolved == 0)
+    first: Any = jnp.where(new, plan.steps - 1, totals.first_unsolved)
+    return totals._replace(unsolved=totals.unsolved + new, first_unsolved=first)

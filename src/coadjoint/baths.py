@@ -142,7 +142,7 @@ def _bathed(system: System, params: PyTree, fields: Array | None, warm: bool) ->
         return lambda mu, p: function(mu, *args(p))
 
     def inside(p: PyTree) -> System:
-        return system if system.params is None else eqx.tree_at(lambda x: x.params, system, p["system"])
+        return system if system.params is None else system.given(p["system"])
 
     def friction(mu: State, p: PyTree) -> Element:
         pull = algebra.ad_star(inside(p).energy_gradient(mu), mu)

@@ -14,6 +14,7 @@ from .numerics import checks
 from .numerics.arrays import placed
 from .numerics.functions import Constant, Function, intern
 from .numerics.signatures import check_captured, check_function, check_signature, described
+from .params import whole
 from .states import any_element, check_elements
 
 _PROBE = 0.125  # the time step, and the increments of noise, at which functions are evaluated once
@@ -25,7 +26,18 @@ class Tracer(NamedTuple):
     """Traces the functions of a system with this algebra and these params."""
 
     algebra: Constant
-    params: PyTree
+    params: PyTree  # numbers …
+    rest: PyTree = None  # … and the other leaves
+
+    def of_traced(self) -> "Tracer":
+        """For functions that call traced ones, which take numbers only."""
+        return self._replace(rest=None)
+
+    def _whole(self, fn: Callable) -> Callable:
+        """A function of numbers, from one of the params that the user gave, its last argument."""
+        if not jax.tree.leaves(self.rest):
+            return fn
+        return lambda *args: fn(*args[:-1], whole(args[-1], self.rest))
 
     # Functions of the state.
 
@@ -43,7 +55,7 @@ class Tracer(NamedTuple):
 
     def gradient(self, fn: Any, h: Function) -> Function:
         """∂h/∂μ by hand, compared with that of h."""
-        function = self._array("gradient", fn, self._trace("gradient", fn), self._shapes(), "shape")
+        function = self._array("gradient", self._whole(fn), self._trace("gradient", fn), self._shapes(), "shape")
         if not checks.is_traced((self.params, function.consts, h.consts)):
             given, exact = map(np.asarray, _two_gradients(self.algebra, function, h, self._args, self._random()))
             worst = float(np.max(np.abs(given - exact)))
@@ -57,14 +69,15 @@ class Tracer(NamedTuple):
     def force(self, name: str, fn: Any) -> Function:
         """A function g(mu), or g(mu, params), that returns an element of the algebra."""
         what = "an element of the algebra, shape"
-        function = self._array(name, fn, self._trace(name, fn), self._shapes(), what)
+        function = self._array(name, self._whole(fn), self._trace(name, fn), self._shapes(), what)
         self._check_values(name, function, lambda mu: (mu,))
         return function
 
     def dissipation(self, fn: Any) -> Function:
         """A function D(mu, dt), or D(mu, dt, params), that returns a state."""
         name, shapes = "dissipation", self._shapes(jax.ShapeDtypeStruct((), jnp.float64))
-        return self._array(name, fn, self._trace(name, fn, ("mu", "dt"), shapes), shapes, "a state, shape")
+        traced = self._trace(name, fn, ("mu", "dt"), shapes)
+        return self._array(name, self._whole(fn), traced, shapes, "a state, shape")
 
     # Noise.
 
@@ -88,6 +101,8 @@ class Tracer(NamedTuple):
     def _own_noise(self, noise: Noise) -> Noise:
         """A subclass of `Noise` that a user wrote: its arrays stay leaves of the system."""
         apply, _ = self._apply(noise)
+        if len(apply) == 3 and jax.tree.leaves(self.rest):
+            return self._object(noise)
         size = noise.size
         if apply == ("mu", "dS"):
             noise = WithoutParams(noise)
@@ -100,6 +115,7 @@ class Tracer(NamedTuple):
         apply, size = self._apply(noise)
         takes_params = apply == ("mu", "dS", "params") and self.params is not None
         fn = noise.apply if len(apply) == 2 or takes_params else lambda mu, dS: noise.apply(mu, dS, None)
+        fn = self._whole(fn) if takes_params else fn
         shapes = self._apply_shapes(size) if takes_params else self._apply_shapes(size)[:2]
         function = self._array("noise.apply", fn, intern(fn, *shapes), shapes, "shape")
         self._check_values("noise.apply(mu, dS)", function, lambda mu: (mu, jnp.full(size, _PROBE)), takes_params)
@@ -157,7 +173,7 @@ class Tracer(NamedTuple):
                 raise TypeError(f"noise: scale(params) must be real, not of type {scale.dtype}.")
             return beta * scale.reshape(-1, *(1,) * (beta.ndim - 1))
 
-        function = intern(fields, self._shapes()[1])
+        function = intern(self._whole(fields), self._shapes()[1])
         if not any_element(self.algebra.value) and not checks.is_traced((self.params, function.consts)):
             check_elements(self.algebra.value, "beta", _called(function, self._args))
         return SaltOfParams(jax.eval_shape(function, self._shapes()[1]).shape[0], function)
@@ -179,7 +195,7 @@ class Tracer(NamedTuple):
         hint = "" if self.params is not None else _NO_PARAMS.format(f"{name}({', '.join(whole)})")
         check_function(name, fn, arguments if self.params is None else whole, what=_OF[arguments], hint=hint)
         try:
-            return intern(fn, *(shapes or self._shapes()))
+            return intern(fn if self.params is None else self._whole(fn), *(shapes or self._shapes()))
         except Exception as error:
             signature = ", ".join(arguments if self.params is None else whole)
             error.add_note(

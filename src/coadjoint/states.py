@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from .algebras.base import LieAlgebra
 from .algebras.compose import any_array
@@ -91,26 +91,3 @@ def _meant(algebra: LieAlgebra, name: str, x: np.ndarray, beside: Any) -> str:
         if fits(-1j * traceless):
             return f"The array is Hermitian: give -1j * {shown}; the trace moves nothing."
     return f"The nearest element is algebra.element(algebra.coordinates({name}))."
-
-
-def fit_params(old: PyTree, new: PyTree) -> PyTree:
-    """New parameters as arrays of the types of the old ones; shapes are the caller's business."""
-    if old is None:
-        raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
-    structures = jax.tree.structure(old), jax.tree.structure(new)
-    if structures[0] != structures[1]:
-        raise ValueError(
-            f"params must have the structure of the system's params, {structures[0]}, not {structures[1]}."
-        )
-
-    def fit(path: tuple, a: Array, b: Any) -> Array:
-        b = checks.numbers("params" + jax.tree_util.keystr(path), b, kinds="fiucb")
-        if not np.can_cast(b.dtype, a.dtype, "same_kind"):
-            name = "params" + jax.tree_util.keystr(path)
-            raise TypeError(
-                f"{name} is of type {b.dtype}, but the system was made with {a.dtype}: "
-                "give System(..., params=...) numbers of the kind that is meant, such as 1.0 in place of 1."
-            )
-        return jnp.asarray(b if isinstance(b, jax.Array) else b.astype(a.dtype), a.dtype)  # NumPy compiles nothing
-
-    return jax.tree_util.tree_map_with_path(fit, old, new)

@@ -1,5 +1,6 @@
 """Stochastic Lie–Poisson systems: an algebra, a Hamiltonian, noise, a side."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -18,7 +19,8 @@ from .numerics import checks
 from .numerics.functions import Constant, Function
 from .numerics.signatures import described
 from .numerics.text import as_html
-from .states import check_state, fit_params
+from .params import Fixed, fit_params, split
+from .states import check_state
 
 _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
@@ -32,6 +34,8 @@ class System(eqx.Module):
       sum it is (splitting methods take the parts one by one).
     - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`
       or `apply(mu, dS, params)`, among them objects of subclasses of `Noise`.
+    - `params`: any pytree, Equinox modules included. Numbers and arrays are parameters: they can be differentiated and
+      can vary by member. All other leaves, such as activation functions, words and None, are part of the program.
     - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
     - `forcing`: a function g(mu), or g(mu, params), that gives an element of the algebra, or a list of such functions,
       whose sum it is: friction, feedback, torques. It is added to ∂h, so that the motion stays on the orbit.
@@ -47,7 +51,8 @@ class System(eqx.Module):
     forces: tuple[Function, ...]
     dissipation: Function | None
     noises: tuple[Noise, ...]
-    params: PyTree
+    params: PyTree  # its numbers, and None in place of all other leaves …
+    _fixed: Fixed = eqx.field(static=True)  # … which the functions are traced with
 
     def __init__(
         self,
@@ -66,8 +71,9 @@ class System(eqx.Module):
             raise TypeError(f"algebra must be a LieAlgebra such as SO3(), not {described(algebra)}.")
         self._algebra = Constant(algebra)
         self.side = checks.choice("side", side, ("left", "right"))
-        self.params = jax.tree_util.tree_map_with_path(_as_array, params)
-        trace = Tracer(self._algebra, self.params)
+        self.params, rest = split(params)
+        self._fixed = Fixed.of(rest)
+        trace = Tracer(self._algebra, self.params, rest)
         self.parts = ()
         if isinstance(hamiltonian, Sequence) and not isinstance(hamiltonian, str):
             if not hamiltonian:
@@ -75,7 +81,7 @@ class System(eqx.Module):
             parts = self.parts = tuple(
                 trace.hamiltonian(f"hamiltonian[{k}]", part) for k, part in enumerate(hamiltonian)
             )
-            self.h = trace.hamiltonian("hamiltonian", lambda *args: sum(part(*args) for part in parts))
+            self.h = trace.of_traced().hamiltonian("hamiltonian", lambda *args: sum(part(*args) for part in parts))
         else:
             self.h = trace.hamiltonian("hamiltonian", hamiltonian)
         self.grad_h = None if gradient is None else trace.gradient(gradient, self.h)
@@ -199,12 +205,19 @@ class System(eqx.Module):
 
     def with_params(self, params: PyTree) -> "System":
         """The same system with other parameters of the same structure, shapes and kinds of number."""
-        fitted = fit_params(self.params, params)
+        fitted = fit_params(self.params, self._fixed, params)
         for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.params), jax.tree.leaves(fitted), strict=True):
             if a.shape != b.shape:
                 name = "params" + jax.tree_util.keystr(path)
                 raise ValueError(f"{name} must have shape {a.shape}, as in the system, not {b.shape}.")
-        return eqx.tree_at(lambda s: s.params, self, fitted)
+        return self.given(fitted)
+
+    def given(self, params: PyTree) -> "System":
+        """The same system with other parameters, which are known to fit."""
+        new = object.__new__(type(self))
+        for field in dataclasses.fields(self):
+            object.__setattr__(new, field.name, params if field.name == "params" else getattr(self, field.name))
+        return new
 
     @property
     def _args(self) -> tuple:
@@ -224,9 +237,3 @@ def _commute(system: System) -> Bool[Array, ""]:
 
 def _size(x: Array) -> Float[Array, ""]:
     return jnp.max(jnp.abs(x))
-
-
-def _as_array(path: tuple, x: Any) -> Array:
-    """A leaf of params, strongly typed so that a number and an array compile to the same code."""
-    name = "params" + jax.tree_util.keystr(path)
-    return x if isinstance(x, jax.Array) else jnp.asarray(checks.numbers(name, x, kinds="fiucb"))

@@ -37,7 +37,7 @@ LAYERS = {
     "algebras": Layer(("algebras", "algebras.*"), ("numerics", "algebra interface")),
     "drivers": Layer(("drivers", "drivers.*"), ("numerics",)),
     "systems": Layer(
-        ("systems", "states", "noises", "callables", "baths"), ("numerics", "algebra interface", "algebras")
+        ("systems", "states", "noises", "callables", "params", "baths"), ("numerics", "algebra interface", "algebras")
     ),
     # An integrator knows an algebra only through its methods, hence not one concrete algebra.
     "integrators": Layer(("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")),

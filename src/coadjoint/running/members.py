@@ -20,12 +20,12 @@ def params_of(params: PyTree, axes: PyTree, member: np.ndarray | int) -> PyTree:
         """By NumPy, unless JAX is tracing: it compiles nothing."""
         return x[member] if checks.is_traced((x, member)) else np.asarray(np.asarray(x)[member])
 
-    return jax.tree.map(lambda x, a: own(x) if a == 0 else x, params, axes, is_leaf=lambda x: x is None)
+    return jax.tree.map(lambda x, a: own(x) if a == 0 else x, params, axes)
 
 
 def with_params(system: System, params: PyTree) -> System:
     """The system with other parameters, which are known to fit."""
-    return eqx.tree_at(lambda s: s.params, system, params)
+    return system.given(params)
 
 
 @eqx.filter_jit

@@ -18,7 +18,8 @@ from ..numerics import checks
 from ..numerics.caching import Bounded
 from ..numerics.functions import Function, intern
 from ..numerics.signatures import check_function
-from ..states import check_state, fit_params
+from ..params import fit_params
+from ..states import check_state
 from ..systems import System
 from .attitudes import check_group
 from .members import energy_of_states, params_of
@@ -384,7 +385,7 @@ def _params(system: System, params: PyTree, members: int) -> tuple[PyTree, PyTre
     """The parameters and, leaf by leaf, whether they lead with members (0) or are shared (None)."""
     if params is None:
         return None, None
-    arrays = fit_params(system.params, params)
+    arrays = fit_params(system.params, system._fixed, params)
 
     def axis(path: tuple, a: Array, b: Array) -> int | None:
         if b.shape == a.shape:

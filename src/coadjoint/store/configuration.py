@@ -66,6 +66,9 @@ def describe(x: Any) -> Any:
         return {str(k): describe(v) for k, v in x.items()}
     if isinstance(x, (list, tuple)):
         return [describe(v) for v in x]
+    if not jax.tree_util.all_leaves([x]):  # a class that was registered with JAX
+        leaves = jax.tree_util.tree_leaves_with_path(x)
+        return {"type": _type_name(x), **{jax.tree_util.keystr(path): describe(v) for path, v in leaves}}
     return _type_name(x)
 
 

@@ -86,14 +86,14 @@ def _marked(plan: Plan, params: PyTree) -> tuple[bool, ...]:
     """For each number of the system, what is said of its params, or False if it is not one of them."""
     flags = jax.tree.map(lambda _: False, eqx.filter(plan.system, eqx.is_array))
     if plan.system.params is not None:
-        flags = eqx.tree_at(lambda s: s.params, flags, params)
+        flags = flags.given(params)
     return tuple(jax.tree.leaves(flags))
 
 
 def _by_member(plan: Plan) -> tuple[bool, ...]:
     """For each number of the system, whether it leads with members."""
     axes = jax.tree.map(lambda _: None, plan.system.params) if plan.axes is None else plan.axes
-    return _marked(plan, jax.tree.map(lambda _, a: a == 0, plan.system.params, axes, is_leaf=lambda x: x is None))
+    return _marked(plan, jax.tree.map(lambda _, a: a == 0, plan.system.params, axes))
 
 
 def _is_param(plan: Plan) -> tuple[bool, ...]:

@@ -1,0 +1,96 @@
+"""Parameters of a system: a pytree whose numbers are parameters, and whose other leaves are part of the program."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .numerics import checks
+from .numerics.contents import content_key
+
+_PLAIN = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
+
+
+class Fixed(tuple):
+    """The leaves of params that are no numbers: for each its name, a key of its contents and how it is shown."""
+
+    @classmethod
+    def of(cls, rest: PyTree) -> "Fixed":
+        """Of the part of params without numbers."""
+        leaves = jax.tree_util.tree_leaves_with_path(rest)
+        return cls((_name(path), content_key(x), _shown(x)) for path, x in leaves)
+
+    def check(self, rest: PyTree) -> None:
+        """Raise if other leaves are given. They may be missing, as in `eqx.filter(params, eqx.is_array)`."""
+        own: dict[str, tuple[Hashable, str]] = {name: (key, shown) for name, key, shown in self}
+        for name, key, shown in Fixed.of(rest):
+            before, what = own.get(name, (None, "None"))
+            if key != before:
+                raise ValueError(
+                    f"{name} is {shown}, but the system was made with {what}, and its functions are traced with that: "
+                    "make a new System(..., params=...)."
+                )
+
+
+def split(params: PyTree) -> tuple[PyTree, PyTree]:
+    """The parameters, as arrays, and the other leaves; each tree has None in place of the leaves of the other."""
+    numbers = jax.tree_util.tree_map_with_path(lambda path, x: _as_array(path, x) if _is_number(x) else None, params)
+    return numbers, jax.tree.map(lambda x: None if _is_number(x) else x, params)
+
+
+def whole(numbers: PyTree, rest: PyTree) -> PyTree:
+    """What `split` took apart."""
+    return eqx.combine(numbers, rest)
+
+
+def fit_params(old: PyTree, fixed: Fixed, new: PyTree) -> PyTree:
+    """New parameters as arrays of the types of the old ones; shapes are the caller's business."""
+    if old is None:
+        raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
+    rest = jax.tree.map(lambda x: None if _is_number(x) else x, new)
+    new = jax.tree.map(lambda x: x if _is_number(x) else None, new)
+    structures = jax.tree.structure(old), jax.tree.structure(new)
+    if structures[0] != structures[1]:
+        raise ValueError(
+            f"params must have the structure of the system's params, {structures[0]}, not {structures[1]}."
+        )
+    fixed.check(rest)
+
+    def fit(path: tuple, a: Array, b: Any) -> Array:
+        b = checks.numbers(_name(path), b, kinds="fiucb")
+        if not np.can_cast(b.dtype, a.dtype, "same_kind"):
+            raise TypeError(
+                f"{_name(path)} is of type {b.dtype}, but the system was made with {a.dtype}: "
+                "give System(..., params=...) numbers of the kind that is meant, such as 1.0 in place of 1."
+            )
+        return jnp.asarray(b if isinstance(b, jax.Array) else b.astype(a.dtype), a.dtype)  # NumPy compiles nothing
+
+    return jax.tree_util.tree_map_with_path(fit, old, new)
+
+
+def _is_number(x: Any) -> bool:
+    """Whether a leaf is a parameter: a number, an array, or an object that gives one."""
+    return isinstance(x, _PLAIN) or (not isinstance(x, type) and hasattr(x, "__array__"))
+
+
+def _as_array(path: tuple, x: Any) -> Array:
+    """A leaf of params, strongly typed so that a number and an array compile to the same code."""
+    if isinstance(x, jax.Array):
+        if jnp.issubdtype(x.dtype, jax.dtypes.extended):
+            raise TypeError(f"{_name(path)} is a JAX key, which cannot be a parameter: give jax.random.key_data(key).")
+        return x
+    return jnp.asarray(checks.numbers(_name(path), x, kinds="fiucb"))
+
+
+def _name(path: tuple) -> str:
+    return "params" + jax.tree_util.keystr(path)
+
+
+def _shown(x: Any) -> str:
+    """A leaf in a message."""
+    name = getattr(x, "__qualname__", getattr(x, "__name__", None))
+    return f"the function {name}" if callable(x) and name else repr(x)[:60]

@@ -1,7 +1,7 @@
 """The Landau–Lifshitz spin chain on a ring, on so(3)* for each spin."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ def spin_chain(
     alpha: Any = 0.1,
     key: Any = 0,
     S0: Any = None,
+    side: Literal["left", "right"] = "left",
 ) -> tuple[System, Array]:
     """The Landau–Lifshitz equation for n spins on a ring, with a random field of its own on every spin:
 
@@ -41,6 +42,7 @@ def spin_chain(
     - `field` B: a vector, or n of them as rows.
     - `alpha` α: a number, 3 of them for the components, or n rows of 3; None for no noise.
     - `S0`: the start, shape (n, 3), of any lengths; by default unit spins drawn uniformly from `key`.
+    - `side`: "left" for the equation above, "right" for dS_i = +S_i × (H_i dt + α ∘ dW_i), time reversed.
 
     The state is a vector of length 3n; `mu.reshape(n, 3)` has a spin in each row. All of these numbers are in `params`.
     """  # fmt: skip
@@ -61,7 +63,7 @@ def spin_chain(
         exchange = jnp.sum(p["coupling"] * jnp.sum(S * jnp.roll(S, -1, axis=0), axis=1))
         return -exchange + 0.5 * jnp.sum(p["anisotropy"] * S[:, 2] ** 2) - jnp.sum(p["field"] * S)
 
-    return System(Product(SO3(), copies=n), hamiltonian, noise, params=params), start.reshape(-1)
+    return System(Product(SO3(), copies=n), hamiltonian, noise, params=params, side=side), start.reshape(-1)
 
 
 class _LocalFields(Noise):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ def spin_lattice(
     cutoff: float = 2.0,
     key: Any = 0,
     S0: Any = None,
+    side: Literal["left", "right"] = "left",
 ) -> tuple[System, Array]:
     """Landau–Lifshitz spins on a periodic chain, square or simple cubic lattice, S_i' = S_i × ∂h/∂S_i:
 
@@ -46,6 +47,8 @@ def spin_lattice(
     - `coupling` J, `anisotropy` d, `field` B, `dipole` g: numbers, B a vector. All are in `params`.
     - `dm`: the vectors D_a of Dzyaloshinskii and Moriya, a row for each axis; None for none.
     - `S0`: the start, shape (*shape, 3), of any lengths; by default unit spins drawn uniformly from `key`.
+    - `side`: "left" for S_i' = S_i × ∂h/∂S_i, "right" for S_i' = −S_i × ∂h/∂S_i, the direction of time of Sunny and of
+      Schrödinger's equation.
 
     The state is a vector of length 3n; `mu.reshape(*shape, 3)` has a spin at each site.
     """  # fmt: skip
@@ -77,7 +80,8 @@ def spin_lattice(
         return h
 
     gradient = lambda mu, p: _gradient(mu.reshape(*sizes, 3), p, apart).reshape(-1)
-    return System(Product(SO3(), copies=n), hamiltonian, params=params, gradient=gradient), start.reshape(-1)
+    system = System(Product(SO3(), copies=n), hamiltonian, params=params, gradient=gradient, side=side)
+    return system, start.reshape(-1)
 
 
 def _gradient(S: Array, p: dict, apart: list[tuple[tuple[int, ...], float, np.ndarray]]) -> Array:

@@ -1,6 +1,6 @@
 """Spins with N levels on a periodic lattice, on su(N)* for each spin: what quantum spins in product states do."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ def su_spins(
     field: Any = (0.0, 0.0, 0.0),
     key: Any = 0,
     Z0: Any = None,
+    side: Literal["left", "right"] = "left",
 ) -> tuple[System, Array]:
     """SU(N) spins on a periodic chain, square or cubic lattice, quantum spins s = (N − 1)/2 in product states:
 
@@ -37,13 +38,14 @@ def su_spins(
 
         ρ_i' = i [H_i, ρ_i],   <S_i>' = <S_i> × ∂h/∂<S_i> where h depends on <S_i> alone:
 
-    the orientation of `spin_lattice`, in which time is reversed against Schrödinger's equation z' = −iHz. N = 2 is
-    `spin_lattice` with spins of length ½. For N > 2 lengths of spins change, there are quadrupoles, and anisotropy acts
-    as it does on quantum spins. All eigenvalues of μ_i are Casimirs.
+    in the direction of time of `spin_lattice`, the reverse of Schrödinger's equation z' = −iHz. `side="right"` follows
+    Schrödinger's equation. N = 2 is `spin_lattice` with spins of length ½. For N > 2 lengths of spins change, there are
+    quadrupoles, and anisotropy acts as it does on quantum spins. All eigenvalues of μ_i are Casimirs.
 
     - `shape`: one to three numbers of spins, each at least 3. `levels`: N.
     - `coupling` J, `biquadratic` K, `anisotropy` d, `field` B: numbers, B a vector. All are in `params`.
     - `Z0`: the start, complex, shape (*shape, N), any lengths but 0; by default drawn uniformly from `key`.
+    - `side`: "left" for ρ_i' = i [H_i, ρ_i], "right" for ρ_i' = −i [H_i, ρ_i], Schrödinger's equation.
 
     The state is a vector, N² − 1 coordinates for each spin; `models.expectations(mu, operators)` has <A> at each site.
     Reference: Zhang and Batista, Classical spin dynamics based on SU(N) coherent states (2021).
@@ -74,7 +76,7 @@ def su_spins(
             h = h - p["coupling"] * dipoles - p["biquadratic"] * squares
         return h
 
-    return System(Product(SU(N), copies=n), hamiltonian, params=params), start
+    return System(Product(SU(N), copies=n), hamiltonian, params=params, side=side), start
 
 
 def spin_matrices(levels: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import coadjoint as cj
 from coadjoint.native.provenance import Sited
 from coadjoint.native.sites import OneSite
 from coadjoint.running import loop
-from coadjoint.running.backends import kernels, lattices, xla
+from coadjoint.running.backends import kernels, lattices, sites, xla
 
 DT, STEPS = 0.02, 11
 SIDES = (5, 7)  # sites that are no multiple of eight
@@ -158,8 +158,8 @@ def test_threads_change_nothing(sweeps, monkeypatch):
     """Groups of eight sites are shared out."""
     system, start = a_bath()
     alone = run(system, start)
-    monkeypatch.setattr(lattices, "_SHARE", 8)
-    monkeypatch.setattr(lattices, "cores", lambda: 3)
+    monkeypatch.setattr(sites, "_SHARE", 8)
+    monkeypatch.setattr(sites, "cores", lambda: 3)
     np.testing.assert_array_equal(run(system, start).mu, alone.mu)
 
 

@@ -68,7 +68,9 @@ class Cpu:
 
     def loop(self, text: str, sizes: dict[str, int]) -> "StepLoop":
         """Machine code for this processor."""
-        return StepLoop(text, self.width, sizes["state"], sizes["path"], sizes["saved"], sizes["own"])
+        loop = StepLoop(text, self.width, sizes["state"], sizes["path"], sizes["saved"], sizes["own"])
+        loop.try_out(sizes["uniforms"])
+        return loop
 
     def check(self, code: Code) -> None:
         """All code will do."""
@@ -86,6 +88,12 @@ class StepLoop:
         self._engine, address = compiled(text)
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         self._function = ctypes.CFUNCTYPE(None, *[integer] * 7, *[pointer] * 6)(address)
+
+    def try_out(self, uniforms: int) -> None:
+        """Call the code for no steps, so that a fault of the first call is found where the code is made."""
+        nothing = [np.zeros((1, *shape, self.width)) for shape in ((0, self.columns), (0, self.saved))]
+        state, own = (np.zeros((1, count, self.width), np.int64) for count in (self.words, self.own))
+        self(np.zeros(1, np.int64), 0, 0, 1, 0, state, np.zeros(uniforms), own, *nothing)
 
     def __call__(
         self,
@@ -155,4 +163,7 @@ def compiled(text: str, level: int = 3) -> tuple[Any, int]:
     module, target = optimized(text, level)
     engine = llvm.create_mcjit_compiler(module, target)
     engine.finalize_object()
-    return engine, engine.get_function_address("advance")
+    address = engine.get_function_address("advance")
+    if not address:
+        raise RuntimeError("LLVM found no compiled code at the end.")
+    return engine, address

@@ -203,7 +203,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     lines["body"] = code.written()
     shared = [*uniforms, *(draw.uniforms if draw else [])]
     sizes = {name: len(x) for name, x in zip(("state", "own", "path", "saved"), (state, own, path, saved), strict=True)}
-    sizes |= {"path": 0} if draw else {}
+    sizes |= {"uniforms": len(shared)} | ({"path": 0} if draw else {})
     about = {name: getattr(target, name) for name in ("pointer", "stride", "lane", "again")}
     steps = _STEPS.substitute(
         {name: "\n".join(part) for name, part in lines.items()},

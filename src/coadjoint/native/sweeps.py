@@ -106,10 +106,11 @@ class Sweep:
 
     def __init__(self, plan: Plan, patterns: Sequence, sites: int, limit: int, thorough: bool):
         relations = list(dict.fromkeys(r.relation for r in plan.reads if r.relation is not None))
-        text, self.uniforms, self.operations = _written(plan, patterns, relations, limit, thorough)
+        text, self.uniforms, shared, self.operations = _written(plan, patterns, relations, limit, thorough)
         self._engine, address = compiled(text)
         self._function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 9)(address)
         self._near = _near(relations, sites)
+        self.over(np.zeros(shared), {})(0, 0, 0)  # a fault of the first call is found here
 
     def over(self, uniforms: np.ndarray, areas: dict[str, np.ndarray]) -> Callable[[int, int, int], int]:
         """The sweep over some memory, areas (planes, sites), padded, as a function of (start, end, number).
@@ -230,8 +231,8 @@ def _sweep(
 
 def _written(
     plan: Plan, patterns: Sequence, relations: list[Relation], limit: int, thorough: bool
-) -> tuple[str, Callable[[list], np.ndarray], int]:
-    """The text of a sweep, what it reads of the shared numbers, and how many operations it has."""
+) -> tuple[str, Callable[[list], np.ndarray], int, int]:
+    """The text of a sweep, what it reads of the shared numbers, how many these are, and how many operations it has."""
     code = Code(WIDTH)
     jaxpr = plan.program.jaxpr
     avals = [v.aval for v in jaxpr.invars[len(patterns) :]]
@@ -256,7 +257,7 @@ def _written(
         accepted="\n".join([*_accepted(code, attempts), *_stores(plan)]),
         body="\n".join(code.written()),
     )
-    return "\n".join([text, *code.functions.values(), _GATHER, ATTRIBUTES]), uniforms, operations
+    return "\n".join([text, *code.functions.values(), _GATHER, ATTRIBUTES]), uniforms, len(shared), operations
 
 
 _GATHER = "declare <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr>, i32, <8 x i1>, <8 x double>)"

@@ -12,6 +12,7 @@ from ...native.cpu import Cpu
 from ...native.lanes import Drawing, NativeLoop, free, native_loop
 from ...numerics.caching import Bounded
 from ..plan import Plan
+from .base import Refusal, attempted
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
 _OPERATIONS = 40_000  # of a pair of steps: beyond, compiling takes too long, and XLA draws (the same numbers)
@@ -19,7 +20,7 @@ _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory, or of its motions
 _MANY = 16  # motions: more are drawn one by one, by one program for all of them
 _CELLS = 16  # intervals of a step: so many of one member stand side by side better than members
 
-_loops: Bounded[NativeLoop | None] = Bounded()
+_loops: Bounded[NativeLoop | Refusal] = Bounded()
 
 
 class Source:
@@ -40,12 +41,13 @@ class Source:
         if self.singly:
             members = members.reshape(-1, 1)
             groups, width = members.shape
-        self.native = None if alone else _native(window, columns, width * self.side, self.side)
-        if self.native is not None:
+        ready = None if alone else _ready(window, columns, width * self.side, self.side)
+        self.native = None if ready is None else ready[0]
+        if ready is not None:
             own = np.broadcast_to(members[:, None, :], (groups, 1, width * self.side))
             lanes = np.broadcast_to(np.arange(self.side).repeat(width), own.shape)
             self.own = np.concatenate([own, lanes], axis=1)
-            self.uniforms = self.native.uniforms(jax.tree.leaves(window))
+            self.uniforms = ready[1]
             self.rows = np.empty((groups, self.blocks * BLOCK // (2 * self.side), 2 * len(columns), width * self.side))
 
     def draw(self, b: int, end: int) -> Float[np.ndarray, "groups steps columns width"]:
@@ -80,8 +82,9 @@ class Source:
 class Motions:
     """Many Brownian motions, each drawn by itself: those of a trajectory, or the members, stand side by side."""
 
-    def __init__(self, native: NativeLoop, window: BrownianWindow, members: np.ndarray, columns: np.ndarray, rows: int):
-        self.native, self.alone = native, members.size == 1
+    def __init__(self, ready: "Ready", members: np.ndarray, columns: np.ndarray, rows: int):
+        self.native, self.uniforms = ready
+        self.alone = members.size == 1
         groups, width = members.shape
         if self.alone:  # columns side by side; some more at the end
             each = np.resize(columns, (-(-len(columns) // _SIDE_BY_SIDE), _SIDE_BY_SIDE))
@@ -90,15 +93,14 @@ class Motions:
             each = np.broadcast_to(np.tile(columns, groups)[:, None], (groups * len(columns), width))
             member = np.repeat(members, len(columns), axis=0)
         self.own = np.stack([member, each], axis=1)
-        self.uniforms = native.uniforms(jax.tree.leaves(window))
         self.rows = np.empty((len(each), rows, 2, each.shape[1]))
 
     @classmethod
     def of(cls, window: BrownianWindow, members: np.ndarray, columns: tuple[int, ...], blocks: int) -> "Motions | None":
         """None if the driver has no native code."""
         width = _SIDE_BY_SIDE if members.size == 1 else members.shape[1]
-        native = _native(window, (), width, 0)
-        return native and cls(native, window, members, np.array(columns), blocks * BLOCK // 2)
+        ready = _ready(window, (), width, 0)
+        return ready and cls(ready, members, np.array(columns), blocks * BLOCK // 2)
 
     def draw(self, b: int, blocks: int, out: np.ndarray) -> np.ndarray:
         """So many blocks from block b on."""
@@ -115,11 +117,16 @@ class Motions:
         return out
 
 
-def _native(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
+Ready = tuple[NativeLoop, np.ndarray]  # native code, and the numbers that it reads of the window
+
+
+def _ready(window: Window, columns: tuple[int, ...], width: int, side: int) -> Ready | None:
     """Native code for pairs of steps, of one motion if `side` is 0; None if the driver has none."""
     leaves, treedef = jax.tree.flatten(window)
     key = treedef, tuple((np.shape(x), x.dtype) for x in leaves), columns, width, side
-    return _loops.get(key, lambda: _make(window, columns, width, side))
+    native = _loops.get(key, lambda: attempted(lambda: _make(window, columns, width, side)))
+    ready = native if isinstance(native, Refusal) else attempted(lambda: (native, native.uniforms(leaves)))
+    return None if isinstance(ready, Refusal) else ready
 
 
 def costly(window: Window) -> bool:
@@ -153,7 +160,7 @@ def drawing(window: Window) -> Drawing:
     return Drawing(pair, [free(x) for x in leaves])
 
 
-def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop | None:
+def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop:
     pair, shared = drawing(window)
     treedef = jax.tree.structure(window)
 
@@ -170,10 +177,7 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Na
         return None, drawn, jnp.ones((), bool)
 
     integer = jax.ShapeDtypeStruct((), jnp.int64)
-    try:
-        return native_loop(step, shared, [integer, integer], None, None, Cpu(width), _OPERATIONS)
-    except NotImplementedError:
-        return None
+    return native_loop(step, shared, [integer, integer], None, None, Cpu(width), _OPERATIONS)
 
 
 @partial(jax.jit, static_argnums=(4, 5))

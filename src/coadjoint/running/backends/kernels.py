@@ -72,7 +72,7 @@ def kernel_for(plan: Plan, target: Target, thorough: bool = False, drawn: bool =
     key = plan.structure, jax.tree.structure(plan.increment), patterns, shapes, by_member, target, thorough, window
 
     def make() -> Kernel | Refusal:
-        return attempted(lambda: _make(plan, patterns, by_member, target, thorough, drawn))
+        return attempted(lambda: _tried(plan, _make(plan, patterns, by_member, target, thorough, drawn)))
 
     return _kernels.get(key, make)
 
@@ -104,6 +104,12 @@ def _is_param(plan: Plan) -> tuple[bool, ...]:
 def width_of(plan: Plan) -> int:
     """Members side by side on a CPU."""
     return 1 if plan.members is None else min(WIDTH, plan.tile)
+
+
+def _tried(plan: Plan, kernel: Kernel) -> Kernel:
+    """A kernel for which the numbers that it reads of what all share were computed once."""
+    Held(plan, plan.open_tile(range(1)), kernel.by_member).uniforms(kernel)
+    return kernel
 
 
 def _make(

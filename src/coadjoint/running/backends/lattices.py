@@ -19,16 +19,14 @@ from ...drivers import BLOCK, Window
 from ...native.sweeps import groups_of, plane_of
 from ..exclusive import alone
 from ..members import params_of, with_params
-from ..placing import cores
 from ..plan import Plan, Tile
 from ..points import Point, Record
 from .base import Refusal, on_cpu
 from .hard import careful_program
-from .sites import Kernel, copies, kernel_for
+from .sites import Kernel, copies, kernel_for, threads_for
 from .xla import Core, Starts, reduced_by_xla
 
 FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long
-_SHARE = 2**14  # sites that are worth a thread
 
 
 def takes(plan: Plan) -> bool:
@@ -123,7 +121,7 @@ class LatticeStepper:
 
     def advance(self, n1: int) -> PyTree:
         """Steps up to n₁, of one member after the other."""
-        workers = max(1, min(cores(), self.kernel.layout.sites // _SHARE))
+        workers = threads_for(self.kernel)
         with ThreadPoolExecutor(workers) as pool:
             rows = [_Run(self, i, pool, workers).advance(n1) for i in range(len(self.states))]
         self.n = n1

@@ -124,7 +124,8 @@ class CpuReduction:
     def of(plan: Plan, width: int) -> "CpuReduction | None":
         """That of a plan, if its reducer can be native code."""
         found = reduction_for(plan, Cpu(width))
-        return None if found is None else CpuReduction(found)
+        made = None if found is None else attempted(lambda: CpuReduction(found))
+        return None if isinstance(made, Refusal) else made
 
     def tile(self, words: np.ndarray, count: int) -> PyTree:
         """The accumulators (1, times, …) of words (groups, times, words, width) of `count` members and padding."""

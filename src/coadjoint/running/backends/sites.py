@@ -7,6 +7,7 @@ comes of it are sweeps over the sites (`native/sweeps.py`).
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -25,11 +26,13 @@ from ...native.sites import OneSite
 from ...native.sweeps import Place, Sweep, cut
 from ...numerics.caching import Bounded
 from ...systems import System
+from ..placing import cores
 from ..plan import Plan
 from ..points import start
 from .base import Refusal, attempted
 
 _OPERATIONS = 20_000  # of a sweep
+_SHARE = 2**14  # sites that are worth a thread
 
 
 class SiteSystem:
@@ -108,9 +111,23 @@ def kernel_for(plan: Plan, thorough: bool = False) -> Kernel | Refusal:
     key = plan.structure, tuple((x.shape, str(x.dtype)) for x in arrays), window, thorough
 
     def make() -> Kernel | Refusal:
-        return attempted(lambda: _make(plan, thorough))
+        return attempted(lambda: _tried(plan, _make(plan, thorough)))
 
     return _kernels.get(key, make)
+
+
+def _tried(plan: Plan, kernel: Kernel) -> Kernel:
+    """A kernel for which threads were started once, and the numbers computed that all sites share."""
+    leaves = jax.tree.leaves(eqx.filter(plan.system, eqx.is_array))
+    shared = [*(x for x, here in zip(leaves, kernel.by_site, strict=True) if not here), plan.clock.dt]
+    with ThreadPoolExecutor(threads_for(kernel)) as pool:
+        list(pool.map(lambda sweep: sweep.uniforms(shared), kernel.sweeps))
+    return kernel
+
+
+def threads_for(kernel: Kernel) -> int:
+    """How many threads share the sites of a member."""
+    return max(1, min(cores(), kernel.layout.sites // _SHARE))
 
 
 def _make(plan: Plan, thorough: bool) -> Kernel:

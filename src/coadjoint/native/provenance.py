@@ -20,6 +20,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
+from jax.interpreters import ad
 from jaxtyping import Array, Int
 
 from ..numerics.functions import value_key
@@ -43,6 +44,7 @@ class Relation:
 
 _elsewhere = jex.Primitive("elsewhere")
 _elsewhere.def_abstract_eval(lambda x, relation: x)
+ad.deflinear2(_elsewhere, None)  # the tangent at the related site; no method transposes a step for one site
 
 
 def elsewhere(x: Array, relation: Relation) -> Array:

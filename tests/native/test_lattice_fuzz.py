@@ -100,7 +100,7 @@ def compare(seed, N, counts, members=False, sites=1):
         results["native"] = run("native")
     except ValueError as error:
         reason = str(error).split(": ", 1)[1]
-        assert "failed" not in reason, (seed, N, reason, lattice.names)
+        assert "An error occurred" not in reason, (seed, N, reason, lattice.names)
         counts[reason] += 1
         if seed % 8:
             return

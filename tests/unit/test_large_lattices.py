@@ -204,7 +204,7 @@ REFUSED = {
     "sorted": (
         cj.HeunMK(),
         lambda mu: jnp.sum(jnp.sort(mu) * jnp.arange(3 * SITES)),
-        "across the sites of a lattice is not",
+        "across the sites of a lattice, which native code does not support",
     ),
 }
 

@@ -28,6 +28,7 @@ from .refused import Refused
 _IN_ORDER = ("expand_dims", "name", "optimization_barrier", "pvary", "reshape", "squeeze", "stop_gradient")
 _REDUCTIONS = ("reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum")
 _SHARED = 64  # numbers of some sites that all sites may read
+_ACROSS = " across the sites of a lattice"
 _NOT = "is not supported in native code"
 _PRODUCT = f"A product across the sites of a lattice {_NOT}."
 
@@ -73,7 +74,7 @@ class OneSite:
             return [self._dot(eqn, *xs)]
         if name == "scan":
             return self._scan(eqn, xs)
-        raise Refused(f"The operation `{name}` across the sites of a lattice {_NOT}.")
+        raise Refused.operation(name, _ACROSS)
 
     def _apply(self, eqn: Any, params: dict, *xs: Any) -> list:
         """The results of an operation."""
@@ -83,7 +84,7 @@ class OneSite:
     def _elementwise(self, eqn: Any, xs: list[Any]) -> Sited:
         shape = eqn.outvars[0].aval.shape
         if np.broadcast_shapes(*map(np.shape, xs)) != shape:
-            raise Refused(f"The operation `{eqn.primitive.name}` across the sites of a lattice {_NOT}.")
+            raise Refused.operation(eqn.primitive.name, _ACROSS)
         over, values = self.places.aligned(xs, [shape] * len(xs))
         return Sited(self._apply(eqn, eqn.params, *values)[0], shape, over)
 

@@ -50,8 +50,9 @@ def known_integrators() -> dict[str, type[Integrator]]:
 
 
 def known_reducers() -> dict[str, Callable[..., Any]]:
-    """All reducers of `coadjoint`."""
-    return {name: c for name, c in vars(reducers).items() if inspect.isclass(c) and issubclass(c, eqx.Module)}
+    """All reducers of `coadjoint` that are made from numbers."""
+    found = {name: c for name, c in vars(reducers).items() if inspect.isclass(c) and issubclass(c, eqx.Module)}
+    return {name: c for name, c in found.items() if c is not reducers.Several}
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -64,7 +65,7 @@ def nearest(word: Any, words: Iterable[str]) -> str:
     """The allowed words, the nearest one first if there is one near."""
     words = list(words)
     close = difflib.get_close_matches(str(word), words, n=1)
-    return (f"did you mean {close[0]!r}? " if close else "") + f"Allowed: {', '.join(words)}"
+    return (f"did you mean {close[0]!r}? " if close else "") + f"Allowed: {', '.join(words) or 'no options'}"
 
 
 def check_keys(where: str, table: Any, allowed: Iterable[str]) -> dict[str, Any]:
@@ -236,10 +237,7 @@ def _depth(where: str, value: Any) -> int:
 
 
 def _state(where: str, value: Any) -> np.ndarray:
-    try:
-        return value if isinstance(value, np.ndarray) else np.asarray(value, float)
-    except (TypeError, ValueError):
-        raise ExperimentError(f"{where} must be numbers, not {shown(value)}.") from None
+    return checks.numbers(where, value, "numbers")
 
 
 RUN: Mapping[str, Callable[[str, Any], Any]] = {
@@ -311,12 +309,14 @@ def _from_table(where: str, value: Any, known: Mapping[str, Callable[..., Any]],
         value = {"name": value}
     if not isinstance(value, dict):
         raise ExperimentError(f"{where} must be a name, or a table with a name and options, not {shown(value)}.")
-    name = value.get("name", default)
-    if not isinstance(name, str) or name not in known:
+    if (name := value.get("name", default)) not in list(known):
         raise ExperimentError(f"{where} = {shown(name)} is not known: {nearest(name, known)}.")
     options = {k: v for k, v in value.items() if k != "name"}
     allowed = parameters(known[name])
     check_keys(where, options, allowed)
+    missing = [key for key, p in allowed.items() if p.default is inspect.Parameter.empty and key not in options]
+    if missing:
+        raise ExperimentError(f"{where}.{missing[0]} is missing: {name} needs {', '.join(missing)}.")
     made = {k: _option(f"{where}.{k}", allowed[k].annotation, v) for k, v in options.items()}
     try:
         return known[name](**made)

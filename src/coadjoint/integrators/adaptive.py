@@ -16,6 +16,8 @@ from ..systems import System
 from .base import Claims, Integrator
 from .tmk import TMK
 
+_MOST_HALVINGS = 20  # all 2^halvings parts of a step are sampled
+
 
 class AdaptiveCarry(NamedTuple):
     """The carry of the method inside, and the level at which the next step begins."""
@@ -59,10 +61,12 @@ class Adaptive(Integrator):
         if not isinstance(integrator, Integrator):
             raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}.")
         if isinstance(integrator, Adaptive):
-            raise TypeError("Adaptive(Adaptive(...)) is one Adaptive too many.")
+            raise TypeError("integrator must not be Adaptive itself: give the method inside, as in Adaptive(TMK()).")
         self.integrator = integrator
         self.tol = checks.positive("tol", tol)
         self.halvings = checks.count("halvings", halvings)
+        if self.halvings > _MOST_HALVINGS:
+            raise ValueError(f"halvings must be at most {_MOST_HALVINGS}, not {halvings!r}.")
 
     @property
     def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]

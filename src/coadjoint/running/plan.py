@@ -301,10 +301,13 @@ def plan_ensemble(
     reduce = as_reducer(reduce)
     _method(common["driver"], "check_members")(members)
     save_fn = _trace_save(system, save, stored and reduce is None)
-    return Plan(
+    plan = Plan(
         **common, mu0=states, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
         states_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, turned_by_member=turned, given=mu0,
     )  # fmt: skip
+    if reduce is not None:
+        plan.accumulator  # noqa: B018, raises where the reducer does not take saved values
+    return plan
 
 
 def _common(
@@ -373,7 +376,7 @@ def _trace_save(system: System, save: Callable | None, with_states: bool) -> Fun
 
 
 def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:
-    shape = np.shape(mu0)
+    shape = checks.numbers("mu0", mu0).shape
     if shape == (members, *system.algebra.shape):
         return check_state(system.algebra, "mu0", mu0, (members,)), True
     if len(shape) == len(system.algebra.shape) + 1:
@@ -392,9 +395,7 @@ def _params(system: System, params: PyTree, members: int) -> tuple[PyTree, PyTre
             return None
         if b.shape == (members, *a.shape):
             return 0
-        name = "params" + jax.tree_util.keystr(path)
-        raise ValueError(
-            f"{name} must have shape {a.shape}, or {(members, *a.shape)} to lead with members, not {b.shape}."
-        )
+        wanted = f"shape {a.shape}, or {(members, *a.shape)} to lead with members"
+        raise ValueError(f"params{jax.tree_util.keystr(path)} must have {wanted}, not {b.shape}.")
 
     return arrays, jax.tree_util.tree_map_with_path(axis, system.params, arrays)

@@ -20,6 +20,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..numerics import checks
+from ..numerics.signatures import check_signature
+
+_MOST_BINS = 10_000_000
+_METHODS = {"init": ("x",), "update": ("acc", "x", "weight"), "merge": ("acc", "other"), "result": ("acc",)}
 
 
 class Reducer(Protocol):
@@ -135,24 +139,35 @@ class Quantiles(eqx.Module):
     bins: int = eqx.field(static=True)
 
     def __init__(self, q: Any = (0.05, 0.5, 0.95), *, low: Any, high: Any, bins: int = 1000):
-        self.q = tuple(float(p) for p in np.atleast_1d(q))
-        if not all(0.0 <= p <= 1.0 for p in self.q):
+        given = np.atleast_1d(checks.numbers("q", q, "probabilities between 0 and 1", "fiu"))
+        self.q = tuple(float(p) for p in given.ravel())
+        if given.ndim != 1 or not self.q or not all(0.0 <= p <= 1.0 for p in self.q):
             raise ValueError(f"q must be probabilities between 0 and 1, not {q!r}.")
-        self.low, self.high = jnp.asarray(low, float), jnp.asarray(high, float)
-        if not np.all(np.isfinite(self.low) & np.isfinite(self.high) & (np.asarray(self.low) < np.asarray(self.high))):
+        given = {"low": low, "high": high}
+        ends = [np.asarray(checks.numbers(name, x, "real numbers", "fiu"), float) for name, x in given.items()]
+        same = () in (ends[0].shape, ends[1].shape) or ends[0].shape == ends[1].shape
+        if not same or not np.all(np.isfinite(ends[0]) & np.isfinite(ends[1]) & (ends[0] < ends[1])):
             raise ValueError(f"low must be below high, both finite, not low = {low!r} and high = {high!r}.")
+        self.low, self.high = (jnp.asarray(end) for end in ends)
         self.bins = checks.count("bins", bins)
+        if self.bins > _MOST_BINS:
+            raise ValueError(f"bins must be at most {_MOST_BINS}, not {bins!r}.")
 
     def init(self, x: PyTree) -> PyTree:
         """Empty histograms: below, the bins, above."""
+        for a in jax.tree.leaves(x):
+            if jnp.issubdtype(a.dtype, jnp.complexfloating):
+                raise TypeError("reduce: Quantiles take real numbers: give save= a function that returns them.")
+            for name, end in (("low", self.low), ("high", self.high)):
+                pairs = zip(end.shape[::-1], a.shape[::-1], strict=False)
+                if end.ndim > len(a.shape) or any(n not in (1, whole) for n, whole in pairs):
+                    raise ValueError(f"reduce.{name} must be one number, or of shape {a.shape}, not {end.shape}.")
         return jax.tree.map(lambda a: jnp.zeros((*a.shape, self.bins + 2)), x)
 
     def update(self, acc: PyTree, x: PyTree, weight: Float[Array, " members"]) -> PyTree:
         """Count the members of a tile."""
 
         def count(histogram: Array, a: Array) -> Array:
-            if jnp.iscomplexobj(a):
-                raise TypeError("Quantiles are of real numbers: give save= a function that returns such.")
             place = jnp.floor((a - self.low) * (self.bins / (self.high - self.low)))
             place = jnp.where(a == self.high, self.bins - 1, place)
             place = jnp.where(jnp.isnan(place), self.bins, jnp.clip(place, -1, self.bins)).astype(int) + 1
@@ -221,8 +236,10 @@ def as_reducer(reduce: Any) -> Any:
         if not reduce or not all(isinstance(name, str) for name in reduce):
             raise TypeError(f"reduce must have reducers by their names, such as {{'mean': Mean()}}, not {reduce!r}.")
         return Several({name: as_reducer(one) for name, one in reduce.items()})
-    missing = [name for name in ("init", "update", "merge", "result") if not callable(getattr(reduce, name, None))]
+    missing = [name for name in _METHODS if not callable(getattr(reduce, name, None))]
     if missing or isinstance(reduce, type):
         what = f"has no {', '.join(missing)}" if missing else f"is a class: write {reduce.__name__}()"
         raise TypeError(f"reduce must be an object with init, update, merge and result, but it {what}.")
+    for name, arguments in _METHODS.items():
+        check_signature(f"reduce.{name}", getattr(reduce, name), arguments)
     return reduce

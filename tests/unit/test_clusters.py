@@ -565,7 +565,7 @@ def test_file_systems_whose_locks_do_not_hold(tmp_path, monkeypatch):
 def test_the_job_script_of_the_page():
     """What docs/guides/dask.md submits to Slurm, without a queue."""
     pytest.importorskip("dask_jobqueue")
-    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "dask.md").read_text(encoding="utf-8")
     (block,) = (b.partition("```")[0] for b in page.split("```python\n")[1:] if "job_script" in b)
     names: dict = {}
     exec(block.replace("print(cluster.job_script())", "script = cluster.job_script()"), names)

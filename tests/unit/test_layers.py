@@ -139,14 +139,25 @@ def test_imports_go_down_only(path):
 LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 
 
+def docstring_lines(node):
+    """Lines of the docstring of a module, class or function."""
+    if not ast.get_docstring(node, clean=False):
+        return 0
+    text = node.body[0]
+    return text.end_lineno - text.lineno + 1
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_and_functions_are_read_in_one_go(path):
+def test_files_and_functions_are_short(path):
+    """Docstrings are not counted: those of public names list every parameter."""
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= LONGEST_FILE
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = node.end_lineno - node.lineno + 1
-            assert lines <= LONGEST_FUNCTION, f"{node.name} has {lines} lines"
+    nodes = list(ast.walk(ast.parse(source)))
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    documented = [n for n in nodes if isinstance(n, ast.Module | ast.ClassDef)] + functions
+    assert len(source.splitlines()) - sum(map(docstring_lines, documented)) <= LONGEST_FILE
+    for node in functions:
+        lines = node.end_lineno - node.lineno + 1 - docstring_lines(node)
+        assert lines <= LONGEST_FUNCTION, f"{node.name} has {lines} lines"
 
 
 def import_graph():

@@ -56,8 +56,20 @@ def boost():
 
 @pytest.mark.parametrize("integrator", [cj.Heun(), cj.ImplicitMidpoint(), cj.TMK()], ids=lambda i: type(i).__name__)
 def test_growth_along_an_orbit_is_no_failure(integrator):
-    sol = cj.solve(boost(), [0.1, 0.3, 0.2], t1=10.0, dt=0.01, integrator=integrator)
+    with pytest.warns(RuntimeWarning, match=r"grown by a factor of \d\.\de\+08.* 9 digits per degree") as caught:
+        sol = cj.solve(boost(), [0.1, 0.3, 0.2], t1=10.0, dt=0.01, integrator=integrator)
+    assert caught[0].filename == __file__
     assert np.abs(sol.mu[-1]).max() > 1e8 and sol.stats.unsolved == 0
+
+
+def test_growth_of_members_and_of_reduced_runs(tmp_path):
+    """One warning per run, whichever member grows; none below a factor of 1e4."""
+    starts = np.array([[0.1, 0.0, 0.0], [0.1, 0.3, 0.2]])
+    for options in ({}, {"reduce": cj.Mean()}, {"out": tmp_path / "run.zarr"}):
+        with pytest.warns(RuntimeWarning, match="has grown") as caught:
+            cj.ensemble(boost(), starts, members=2, t1=5.0, dt=0.1, **options)
+        assert len(caught) == 1
+    cj.ensemble(boost(), starts, members=2, t1=4.0, dt=0.1)
 
 
 def test_dissipation_and_drift_are_no_failures():

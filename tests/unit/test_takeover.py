@@ -55,7 +55,7 @@ STAGES = {  # what goes wrong: where, and what it is called there
     "LLVM: passes": (cpu.llvm, "create_pass_builder"),
     "LLVM: the compiler": (cpu.llvm, "create_mcjit_compiler"),
     "link": (cpu.ctypes, "CFUNCTYPE"),
-    "numbers that all share": (kernels.Held, "uniforms"),
+    "numbers that all share": (kernels, "shared_inputs"),
     "the first call": (cpu.StepLoop, "__call__"),
 }
 

@@ -123,4 +123,4 @@ def test_error_of_the_invariant_measure(name):
     order = np.log2(abs(errors[-2] / errors[-1]))
     assert abs(order - 2.0) < 0.1 if name in WEAK else order < 1.5, (order, errors)
     row = f"| `{name}` | " + " | ".join(f"{e:.2e}" for e in INVARIANT[name]) + " |"
-    assert row in (Path(__file__).parents[2] / "docs" / "temperature.md").read_text()
+    assert row in (Path(__file__).parents[2] / "docs" / "explanation" / "heat_baths.md").read_text()

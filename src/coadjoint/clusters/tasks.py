@@ -215,7 +215,7 @@ class Tasks:
             self._count(tile, job.plan.steps * job.plan.count(numbers), back.health)
             accumulators = [None if acc is None else whole(acc) for acc in back.accumulators]
             totals = [jax.tree.map(np.asarray, x) for x in back.totals]
-            self._done(tile, [Done(*x) for x in zip(back.members, totals, accumulators, strict=True)])
+            self._done(tile, [Done(*x) for x in zip(back.members, totals, accumulators, back.growth, strict=True)])
 
     def _done(self, tile: int, done: list[Done]) -> None:
         job, numbers = self._of(tile)
@@ -243,7 +243,7 @@ class Tasks:
             count = job.plan.count(range(number, number + 1))
             unsolved, first = np.int64(count * job.plan.steps), np.int64(0)
             totals: Any = Totals.zero()._replace(unsolved=unsolved, first_unsolved=first)  # type: ignore[arg-type]
-            done.append(Done(count, totals, None, words))
+            done.append(Done(count, totals, None, failure=words))
         self._done(tile, done)
 
     def _may_try_again(self, tile: int, error: Any) -> bool:

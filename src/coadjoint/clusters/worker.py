@@ -36,6 +36,7 @@ class Returned(NamedTuple):
     members: list[int]
     totals: list[Totals]  # plain numbers: arrays would keep the whole message alive as long as they live themselves
     accumulators: list[list | None]
+    growth: list[float]
     rows: list[Any]
     health: Health
 
@@ -82,11 +83,12 @@ def run_remote(parcel: Parcel, own: bytes | None, numbers: range, told: Told) ->
                 rows = run.remote.rows(output)
     except (Halted, Stopped):  # the latter would end the worker
         return None
-    totals, accumulators = zip(*done, strict=True)
+    totals, accumulators, growth = zip(*done, strict=True)
     return Returned(
         [len(x.iterations) for x in totals],
         [jax.tree.map(lambda n: np.asarray(n).item(), together(x)) for x in totals],
         [None if acc is None else [np.asarray(x) for x in jax.tree.leaves(acc)] for acc in accumulators],
+        list(growth),
         rows,
         teller.health(),
     )

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from ..drivers import BLOCK
 from .backends.base import Program
 from .hosts import agreed
-from .orbits import Examination
+from .orbits import LARGE_GROWTH, Examination
 from .placing import Place, threads
 from .plan import Plan, Tile
 from .points import Point, Totals
@@ -38,6 +38,7 @@ class Done(NamedTuple):
     members: int
     totals: Totals  # of its members together
     accumulators: PyTree  # if there is a reducer
+    growth: float = 1.0  # of max|μ| since the start, at most
     failure: str = ""  # why there is no result, where the place could not compute it and the plan does not throw
 
 
@@ -54,7 +55,7 @@ class Job(NamedTuple):
         """Run some tiles here, as one."""
         with self.program.placed():
             done = run_tiles(self.plan, self.program, numbers, self.output, self.bar, self.run)
-        return [Done(len(totals.iterations), together(totals), accumulators) for totals, accumulators in done]
+        return [Done(len(t.iterations), together(t), accumulators, growth) for t, accumulators, growth in done]
 
 
 def execute(plan: Plan, program: Program, output: Output, progress: Any = False, place: Place | None = None) -> Any:
@@ -93,10 +94,10 @@ def _result(job: Job, done: Generator[Done]) -> Any:
     """What a run returns, from what became of its tiles."""
     plan, output = job.plan, job.output
     totals: list[Totals] = []
-    tree, computed, failures = MergeTree(plan.reduce, job.program.merge), 0, []
+    tree, computed, failures, growth = MergeTree(plan.reduce, job.program.merge), 0, [], 1.0
     for number in range(plan.tiles):
-        members, own, accumulators, failure = next(done)
-        computed += members
+        members, own, accumulators, grown, failure = next(done)
+        computed, growth = computed + members, max(growth, grown)
         totals.append(own)
         if plan.throw and own.unsolved:
             done.close()
@@ -113,13 +114,15 @@ def _result(job: Job, done: Generator[Done]) -> Any:
     if failures:
         message = f"{len(failures)} of {plan.tiles} tiles could not be computed.{output.note()} "
         warnings.warn(message + " ".join(failures), RuntimeWarning, stacklevel=6)
+    if growth >= LARGE_GROWTH and not stats.unsolved and not plan.system.leaves_orbit:
+        warnings.warn(_growth_message(growth), RuntimeWarning, stacklevel=7)
     return result
 
 
 def run_tiles(
     plan: Plan, program: Program, numbers: range, output: Output, bar: Watch, run: Watched
-) -> list[tuple[Totals, PyTree]]:
-    """Run neighbouring tiles: the totals of the members of each, and their accumulators if there is a reducer.
+) -> list[tuple[Totals, PyTree, float]]:
+    """Run neighbouring tiles: the totals of the members of each, their accumulators if any, and their growth.
 
     Those that begin with the same step go together: at the start all, from a store those whose checkpoints agree.
     """
@@ -132,7 +135,7 @@ def run_tiles(
         return run_tile(plan, program, tile, sinks, points, first, done, bar, run)
     fresh = jax.tree.map(np.asarray, points)
     begun = [sink.begin(own) for sink, own in zip(sinks, _at(fresh, map(tile.members, range(len(sinks)))), strict=True)]
-    out: list[tuple[Totals, PyTree]] = []
+    out: list[tuple[Totals, PyTree, float]] = []
     for done, group in groupby(range(len(numbers)), lambda i: begun[i][0]):
         some = list(group)
         cut, members = slice(some[0], some[-1] + 1), slice(tile.members(some[0]).start, tile.members(some[-1]).stop)
@@ -155,7 +158,7 @@ def run_tile(
     done: int,
     bar: Watch,
     run: Watched,
-) -> list[tuple[Totals, PyTree]]:
+) -> list[tuple[Totals, PyTree, float]]:
     """Run a tile, or several as one, from step `done` to the end."""
 
     def keep(at: int, rows: PyTree) -> None:
@@ -194,7 +197,8 @@ def run_tile(
             sink.mark(n1, point)
     totals = jax.tree.map(lambda x: np.asarray(x)[: tile.count], points.totals)
     each = _at(totals, map(tile.members, range(len(sinks))))
-    out = [(own, sink.close()) for own, sink in zip(each, sinks, strict=True)]
+    growth = [float(np.max(own)) for own in _at(examination.growth[: tile.count], map(tile.members, range(len(sinks))))]
+    out = [(own, sink.close(), grown) for own, sink, grown in zip(each, sinks, growth, strict=True)]
     run.leave(here)
     return out
 
@@ -251,4 +255,13 @@ def _unsolved_message(plan: Plan, stats: Stats, members: int) -> str:
         f"{stats.unsolved} of {stats.steps} steps could not be solved{where}, first at step {stats.first_unsolved} "
         f"(t = {plan.t0 + stats.first_unsolved * plan.dt:g}): {why}, "
         "or throw=False to go on regardless; what was computed is in this error's `solution`."
+    )
+
+
+def _growth_message(growth: float) -> str:
+    """How many digits the Casimirs have lost, and the remedy."""
+    return (
+        f"The state has grown by a factor of {growth:.1e} since the initial condition. Casimirs are conserved relative "
+        f"to |μ|ᵏ, k their degree, so that their values lose about {np.log10(growth):.0f} digits per degree. Integrate "
+        "for a shorter time, or rescale the system."
     )

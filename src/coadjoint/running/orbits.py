@@ -15,6 +15,7 @@ from .points import Point, Totals
 from .results import map_rows
 
 _GROWN = 1.5  # a state that is so many times as large as its start is examined
+LARGE_GROWTH = 1e4  # growth of |μ| from which a run warns that Casimirs lose digits
 _ROUND_OFF = 1e-3  # the largest share of a Casimir at large states that is attributed to round-off and step size
 
 
@@ -65,6 +66,7 @@ class Examination:
     def __init__(self, plan: Plan, tile: Tile):
         self.plan, self.starts = plan, np.asarray(tile.mu0)
         self.first = np.full(tile.member.size, -1)  # the step that ended at the first failed state, by member
+        self.growth = np.ones(tile.member.size)  # the largest max|μ| over that of the start, by member
         self.rows = not plan.custom and plan.reduce is None and not plan.devices
 
     def saved(self, at: int, rows: PyTree) -> None:
@@ -73,14 +75,25 @@ class Examination:
             return
         states = rows.values
         bad = failed(self.plan, states, self.starts[: len(states)])
+        self._grow(states)
         if np.any(bad):
             self._note(np.where(np.any(bad, axis=1), (at + np.argmax(bad, axis=1)) * self.plan.save_every - 1, -1))
 
     def ended(self, points: Point) -> None:
         """The states after the last step."""
         if not self.plan.devices:
-            bad = failed(self.plan, np.asarray(points.mu)[:, None], self.starts)[:, 0]
+            states = np.asarray(points.mu)[:, None]
+            bad = failed(self.plan, states, self.starts)[:, 0]
+            self._grow(states)
             self._note(np.where(bad, self.plan.steps - 1, -1))
+
+    def _grow(self, states: np.ndarray) -> None:
+        starts = self.starts[: len(states)]
+        largest = np.max(np.abs(states), axis=tuple(range(1, states.ndim)))
+        with np.errstate(all="ignore"):
+            growth = largest / np.max(np.abs(starts), axis=tuple(range(1, starts.ndim)))
+        more = np.isfinite(growth)
+        self.growth[: len(states)][more] = np.maximum(self.growth[: len(states)], growth)[more]
 
     def _note(self, step: np.ndarray) -> None:
         step = np.pad(step, (0, len(self.first) - len(step)), constant_values=-1)

@@ -106,9 +106,16 @@ def width_of(plan: Plan) -> int:
     return 1 if plan.members is None else min(WIDTH, plan.tile)
 
 
+def shared_inputs(plan: Plan, kernel: Kernel, system: System) -> np.ndarray:
+    """What a kernel reads of what all members share: numbers of the system, times, and constants of the path."""
+    numbers = [x for x, m in zip(_numbers(system), kernel.by_member, strict=True) if not m]
+    words, drawn = kernel.native.uniforms([*numbers, plan.clock.t0, plan.clock.dt]), kernel.native.drawn
+    return words if drawn is None else np.concatenate([words, drawn(jax.tree.leaves(plan.first_window))])
+
+
 def _tried(plan: Plan, kernel: Kernel) -> Kernel:
-    """A kernel for which the numbers that it reads of what all share were computed once."""
-    Held(plan, plan.open_tile(range(1)), kernel.by_member).uniforms(kernel)
+    """The kernel, once its shared inputs have been computed; the plan of a cluster's worker has no members."""
+    shared_inputs(plan, kernel, plan.system)
     return kernel
 
 
@@ -147,16 +154,13 @@ class Held:
     """What kernels read of a tile beside its states: numbers that members share, and each member's own."""
 
     def __init__(self, plan: Plan, tile: Tile, by_member: tuple[bool, ...]):
-        system = plan.system if plan.axes is None else with_params(plan.system, tile.params)
-        numbers = list(zip(_numbers(system), by_member, strict=True))
-        self.members, self.params = tile.member, [x for x, m in numbers if m]
-        self.shared = [*(x for x, m in numbers if not m), plan.clock.t0, plan.clock.dt]
-        self.path = jax.tree.leaves(plan.first_window)
+        self.plan, self.members = plan, tile.member
+        self.system = plan.system if plan.axes is None else with_params(plan.system, tile.params)
+        self.params = [x for x, m in zip(_numbers(self.system), by_member, strict=True) if m]
 
     def uniforms(self, kernel: Kernel) -> np.ndarray:
         """What a kernel reads of what all share."""
-        words, drawn = kernel.native.uniforms(self.shared), kernel.native.drawn
-        return words if drawn is None else np.concatenate([words, drawn(self.path)])
+        return shared_inputs(self.plan, kernel, self.system)
 
     def own(self, kernel: Kernel) -> list[Any]:
         """What a kernel reads of each member, as arrays that lead with members."""

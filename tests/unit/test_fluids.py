@@ -254,7 +254,7 @@ BAD = {
     "shells": (lambda: TORUS(9, noise_shells=(3, 7)), r"1 <= k1 <= k2 <= 4, not \(3, 7\)"),
     "shell amplitudes": (lambda: TORUS(9, noise_shells=(1, 3), amplitude=[1, 2]), "one for each of the 3 shells"),
     "noise fields": (lambda: TORUS(9, noise_fields=FIELD[None, :3]), r"noise_fields\[0\] must have shape"),
-    "orientation": (lambda: TORUS(9, orientation="up"), "orientation must be one of 'paper', 'physical'"),
+    "orientation": (lambda: TORUS(9, orientation="up"), "orientation must be one of 'physical', 'paper'"),
     "screening": (lambda: TORUS(9, screening=-1.0), "screening must not be below 0"),
     "coefficients": (lambda: SPHERE(9, omega=np.ones(80)), r"81 coefficients .* not of shape \(80,\)"),
     "mean": (lambda: SPHERE(9, omega=np.ones(81)), r"the mean vorticity \(l = 0\), must be 0"),

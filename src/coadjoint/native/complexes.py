@@ -105,7 +105,7 @@ def _power_of_two(size: Any) -> Any:
     integer = np.dtype(f"int{info.bits}")
     one = integer.type(1) << integer.type(info.nmant)
     bits = lax.bitcast_convert_type(size, integer)
-    exponent = jnp.clip(lax.shift_right_logical(bits, integer.type(info.nmant)), 1, 2 * info.maxexp - 3)
+    exponent = jnp.clip(lax.shift_right_arithmetic(bits, integer.type(info.nmant)), 1, 2 * info.maxexp - 3)
     return lax.bitcast_convert_type((2 * info.maxexp - 2 - exponent) * one, size.dtype)
 
 

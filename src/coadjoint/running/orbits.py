@@ -104,9 +104,9 @@ class Examination:
         if np.all(self.first < 0):
             return points
         t = points.totals
-        new = (self.first >= 0) & (np.asarray(t.unsolved) == 0)
-        unsolved: Any = np.where(new, 1, t.unsolved)
-        first: Any = np.where(new, self.first, t.first_unsolved)
+        known = np.asarray(t.first_unsolved)
+        unsolved: Any = np.where(self.first >= 0, np.maximum(t.unsolved, 1), t.unsolved)
+        first: Any = np.where((self.first >= 0) & ((known < 0) | (self.first < known)), self.first, known)
         return points._replace(totals=t._replace(unsolved=unsolved, first_unsolved=first))
 
 

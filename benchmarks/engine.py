@@ -184,7 +184,7 @@ def noise_of_tmk15() -> dict[str, float]:
 
     import coadjoint as cj
     from coadjoint.drivers import Needs
-    from coadjoint.running.backends.increments import Source
+    from coadjoint.runtime.backends.path_sampling import Source
 
     out = {}
     for motions, needs in ((1, Needs(Z=True)), (2, Needs(Z=True, areas=True))):

@@ -15,7 +15,7 @@ HERE = Path(__file__).parents[1]
 PAGES = {
     "systems": ("Systems, noise, friction, heat", ("coadjoint.systems", "coadjoint.noises", "coadjoint.baths")),
     "algebras": ("Lie algebras", ("coadjoint.algebras",)),
-    "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.running",)),
+    "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.runtime",)),
     "integrators": ("Integrators", ("coadjoint.integrators", "coadjoint.numerics.rootfind")),
     "drivers": ("Paths", ("coadjoint.drivers",)),
     "stores": ("Stores and experiments", ("coadjoint.store", "coadjoint.experiments")),

@@ -58,11 +58,11 @@ from .integrators import (
     recommend,
 )
 from .numerics.rootfind import Info
-from .running.ensembles import ensemble
-from .running.reducers import Covariance, Mean, Quantiles, Reducer
-from .running.results import Ensemble, Solution, Stats, UnsolvedStepError
-from .running.sampling import Sample, sample
-from .running.solving import solve
+from .runtime.ensemble import ensemble
+from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
+from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
+from .runtime.sample import Sample, sample
+from .runtime.solve import solve
 from .study.convergence import Convergence, convergence
 from .systems import Noise, System, salt
 

@@ -8,7 +8,7 @@ import pytest
 from lattice_programs import JaxNamespace, Lattice, NumpyNamespace, params_of
 
 import coadjoint as cj
-from coadjoint.running.backends import kernels
+from coadjoint.runtime.backends import step_kernels
 
 DT, STEPS, MEMBERS = 0.1, 2, 3
 
@@ -16,7 +16,7 @@ DT, STEPS, MEMBERS = 0.1, 2, 3
 @pytest.fixture(autouse=True)
 def sweeps(monkeypatch):
     """Native code takes lattices of 128 sites by sweeps, as it does large ones."""
-    monkeypatch.setattr(kernels, "OPERATIONS", 10)
+    monkeypatch.setattr(step_kernels, "OPERATIONS", 10)
 
 
 class PerSite:

@@ -8,7 +8,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.native.provenance import Moved, Places, Sited, Sites, Sum
 from coadjoint.native.refused import Refused
-from coadjoint.running.backends import kernels
+from coadjoint.runtime.backends import step_kernels
 
 N, HALF = 128, 64
 RNG = np.random.default_rng(0)
@@ -49,7 +49,7 @@ SYSTEMS |= {name: (nothing, {"forcing": lambda m, g=g: g(m).reshape(-1)}) for na
 @pytest.fixture
 def sweeps(monkeypatch):
     """Native code takes small lattices by sweeps, as it does large ones."""
-    monkeypatch.setattr(kernels, "OPERATIONS", 10)
+    monkeypatch.setattr(step_kernels, "OPERATIONS", 10)
 
 
 @pytest.mark.parametrize("case", SYSTEMS)

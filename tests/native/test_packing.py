@@ -11,7 +11,7 @@ from programs import gradient, program
 
 import coadjoint as cj
 from coadjoint.native import cpu, packing
-from coadjoint.running.backends import kernels
+from coadjoint.runtime.backends import step_kernels
 
 COPIES = 20  # two packs and a half
 X = np.random.default_rng(3).standard_normal((COPIES, 4))
@@ -70,7 +70,7 @@ def test_a_chain_of_spins(method, monkeypatch):
     run = {"t1": 0.2, "dt": 0.01, "key": 2, "integrator": method}
     side = cj.solve(system, mu0, **run)
     monkeypatch.setattr(packing, "LEAST_COPIES", 10**9)
-    monkeypatch.setattr(kernels, "_kernels", kernels.Bounded())
+    monkeypatch.setattr(step_kernels, "_kernels", step_kernels.Bounded())
     single = cj.solve(system, mu0, **run)
     assert side.stats.backend == single.stats.backend == "native"
     assert np.array_equal(side.mu, single.mu)

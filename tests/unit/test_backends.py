@@ -11,10 +11,10 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.drivers import Needs
-from coadjoint.running import loop
-from coadjoint.running.backends import kernels, native, xla
-from coadjoint.running.backends.increments import Source
-from coadjoint.running.plan import Plan
+from coadjoint.runtime import loop
+from coadjoint.runtime.backends import native, step_kernels, xla
+from coadjoint.runtime.backends.path_sampling import Source
+from coadjoint.runtime.plan import Plan
 
 OPTIMISED = {"xla_backend_optimization_level": 3}  # as a user's XLA has it, not that of the tests
 INTEGRALS = [
@@ -209,7 +209,7 @@ def test_an_operation_without_a_rule_is_named():
 def test_a_program_that_is_too_long_is_refused(monkeypatch):
     quartic = cj.System(cj.SO3(), lambda m: jnp.sum(m**4) + m[0])
     with monkeypatch.context() as short:
-        short.setattr(kernels, "OPERATIONS", 50)
+        short.setattr(step_kernels, "OPERATIONS", 50)
         sol = cj.solve(quartic, **RUN)
         assert sol.stats.backend == "xla" and "50 operations" in sol.stats.reason
     quintic = cj.System(cj.SO3(), lambda m: jnp.sum(m**5) + m[0])
@@ -253,12 +253,12 @@ def test_params_through_zero_and_one_are_the_same_code():
     )
     run = RUN | {"throw": False}
     cj.solve(system, **run)
-    made = len(kernels._kernels)
+    made = len(step_kernels._kernels)
     for a, b in [(0.0, 0.5), (1.0, 0.0), (0.0, 0.0)]:
         other = system.with_params({"a": a, "b": b})
         one, two = cj.solve(other, **run), cj.solve(other, backend="xla", **run)
         assert one.stats.backend == "native" and one.stats.unsolved == two.stats.unsolved == 1
-    assert len(kernels._kernels) == made
+    assert len(step_kernels._kernels) == made
 
 
 def test_the_careful_program_is_not_made_for_easy_steps(monkeypatch):
@@ -289,4 +289,4 @@ def test_unknown_names_are_not_exported():
     assert {"open", "run", "resume", "Info", "Increment", "Needs", "Driver", "Reducer", "Ensemble", "Stats"} <= set(
         dir(cj)
     )
-    assert not {"numerics", "native", "running", "store"} & set(dir(cj))
+    assert not {"numerics", "native", "runtime", "store"} & set(dir(cj))

@@ -16,8 +16,8 @@ import pytest
 import test_combinations as combinations
 
 import coadjoint as cj
-from coadjoint.running import plan
-from coadjoint.running.placing import ClusterError
+from coadjoint.runtime import plan
+from coadjoint.runtime.executors import ClusterError
 
 distributed = pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
 
@@ -149,9 +149,9 @@ def test_sweeps(client, tmp_path):
 def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
     """Parcels have nothing of members; with a store, nothing of them comes back."""
     from coadjoint.clusters import parcels
-    from coadjoint.running.backends import choose
-    from coadjoint.running.plan import plan_ensemble
-    from coadjoint.running.sinks import Memory
+    from coadjoint.runtime.backends import choose
+    from coadjoint.runtime.plan import plan_ensemble
+    from coadjoint.runtime.sinks import Memory
 
     sizes = []
     for members in (22, 2200):
@@ -586,9 +586,9 @@ def test_a_worker_without_a_gpu_is_refused(monkeypatch):
     """The plan fixes the arithmetic, and where it is computed: a run that began on GPUs stays there."""
     from coadjoint.clusters.parcels import pack, present
     from coadjoint.clusters.worker import Refused, _opened
-    from coadjoint.running.backends import choose
-    from coadjoint.running.plan import plan_ensemble
-    from coadjoint.running.sinks import Memory
+    from coadjoint.runtime.backends import choose
+    from coadjoint.runtime.plan import plan_ensemble
+    from coadjoint.runtime.sinks import Memory
 
     about: dict = {
         "t0": 0.0,

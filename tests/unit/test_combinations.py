@@ -16,8 +16,8 @@ from algebras import SO4
 from pairs import covering, pairs_of, within
 
 import coadjoint as cj
-from coadjoint.running import plan
-from coadjoint.running.backends import launching, native_gpu
+from coadjoint.runtime import plan
+from coadjoint.runtime.backends import gpu_runtime, native_gpu
 
 SECONDS = 240.0  # that one case may take, on a slow machine that compiles other things beside it
 STEPS, DT, MEMBERS = 12, 0.02, 5
@@ -261,7 +261,7 @@ def check(case, folder, monkeypatch):
         run(case, auto, STEPS // 2, folder / "half.zarr")
         same(results(case, run(case, auto, STEPS, folder / "half.zarr", resume=True)), results(case, stored))
     if case["GPU"]:
-        monkeypatch.setattr(launching, "found", lambda: launching.Emulated(2))
+        monkeypatch.setattr(gpu_runtime, "found", lambda: gpu_runtime.Emulated(2))
         monkeypatch.setattr(native_gpu, "TOGETHER", 4)
         half = folder / "moved.zarr" if case["sink"] == "resume" else None
         if half:

@@ -10,7 +10,7 @@ import coadjoint as cj
 from coadjoint.integrators.implicit import Unknowns, explicit_coordinates
 from coadjoint.numerics.caching import Bounded
 from coadjoint.numerics.dependence import depends
-from coadjoint.running.backends import xla
+from coadjoint.runtime.backends import xla
 
 X = jnp.arange(4.0)
 CASES = {
@@ -62,7 +62,7 @@ def test_the_step_is_the_same_as_with_all_solved_for(monkeypatch, method, backen
     for module in ("tmk", "midpoint"):
         everything = lambda system: asked.append(system) or np.zeros(6, bool)
         monkeypatch.setattr(f"coadjoint.integrators.{module}.explicit_coordinates", everything)
-    monkeypatch.setattr("coadjoint.running.backends.kernels._kernels", Bounded())
+    monkeypatch.setattr("coadjoint.runtime.backends.step_kernels._kernels", Bounded())
     advance = xla._advance.__wrapped__
     monkeypatch.setattr(xla, "_advance", eqx.filter_jit(lambda *args: advance(*args)))  # which nobody has traced
     all_of_them = run()

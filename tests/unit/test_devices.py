@@ -28,7 +28,7 @@ if processes > 1:
     jax.distributed.initialize(f"127.0.0.1:{port}", processes, me, heartbeat_timeout_seconds=20)
 import numpy as np
 import coadjoint as cj
-from coadjoint.running.backends import spreading, xla
+from coadjoint.runtime.backends import sharded_backend, xla
 
 def torus(n, noise=None):
     omega = cj.fluids.random_field(cj.fluids.Torus(n, "paper"), 0)
@@ -43,12 +43,12 @@ def off(a, b):
 def memory(n, devices, system, mu0, **options):
     # What compiled code needs on one device, in matrices of complex numbers.
     sizes = []
-    usual = spreading._called if devices > 1 else xla._advance
+    usual = sharded_backend._called if devices > 1 else xla._advance
     def compiled(*args):
         m = usual.lower(*args).compile().compiled.memory_analysis()
         sizes.append((m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes) / (16 * n * n))
         raise StopIteration
-    module, name = (spreading, "_called") if devices > 1 else (xla, "_advance")
+    module, name = (sharded_backend, "_called") if devices > 1 else (xla, "_advance")
     setattr(module, name, compiled)
     try:
         cj.solve(system, mu0, devices=devices, **options)
@@ -85,11 +85,11 @@ import warnings
 system, W = torus(33)
 path, run = {path!r}, dict(dt=0.02, save_every=5)
 held = []
-put = spreading.Spread.put
+put = sharded_backend.Spread.put
 def seen(self, tree):
     held.append(put(self, tree))
     return held[-1]
-spreading.Spread.put = seen
+sharded_backend.Spread.put = seen
 cj.solve(system, W, t1=0.2, devices=4, out=path, **run)
 member, params, points, following, slots = held[0]
 assert [s.data.shape for s in points.mu.addressable_shards] == [(1, 9, 33)] * 4
@@ -103,8 +103,8 @@ assert off(here.mu[0], here.mu[-1]) > 1e-2
 """
 TOGETHER = """
 import errno, signal, traceback
-from coadjoint.running import loop
-from coadjoint.running.placing import ClusterError
+from coadjoint.runtime import loop
+from coadjoint.runtime.executors import ClusterError
 from coadjoint.store import sink
 from coadjoint.store.checkpoints import Checkpoints
 loop._FIRST_CHUNK, loop._CHUNK_SECONDS, sink._BUFFER = 1, 0.0, 0  # a commit every step
@@ -242,9 +242,9 @@ def test_bad_devices():
 
 def test_methods_that_cannot_be_spread(monkeypatch):
     """They are told before anything is compiled."""
-    from coadjoint.running import devices
+    from coadjoint.runtime import device_selection
 
-    monkeypatch.setattr(devices, "_devices", lambda devices: tuple(range(devices)))
+    monkeypatch.setattr(device_selection, "_devices", lambda devices: tuple(range(devices)))
     system, W = cj.models.sine_euler(n=9, noise_modes=None)
     run: Any = {"t1": 0.1, "dt": 0.1, "devices": 2}
     with pytest.raises(ValueError, match=r"needs a method that steps by products alone, .* not RKMK as it is given"):
@@ -257,7 +257,7 @@ def test_methods_that_cannot_be_spread(monkeypatch):
 
 def test_programs_from_a_cache_are_not_for_several_processes():
     """They crashed in Gloo when a run went on."""
-    from coadjoint.running.devices import _check_cache
+    from coadjoint.runtime.device_selection import _check_cache
 
     with pytest.raises(ValueError, match=r"compilation cache, and JAX_COMPILATION_CACHE_DIR is 'there': unset it"):
         _check_cache("there", {0, 1}, "cpu")

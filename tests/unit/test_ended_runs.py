@@ -18,7 +18,7 @@ from coadjoint.store.interrupts import Stopped, terminable
 COMMAND = """
 import sys
 from coadjoint.command.cli import app
-from coadjoint.running import loop
+from coadjoint.runtime import loop
 from coadjoint.store import sink
 sink._SECONDS, sink._SHARE, loop._FIRST_CHUNK, loop._LARGEST_CHUNK = 0.0, 0, 64, 64  # commits often
 sys.exit(app())

@@ -10,8 +10,8 @@ import pytest
 from processes import Process
 
 import coadjoint as cj
-from coadjoint.running import loop, plan, statistics
-from coadjoint.running.backends import native
+from coadjoint.runtime import loop, plan, reduction_tree
+from coadjoint.runtime.backends import native
 
 EM = cj.EulerMaruyamaMK()
 SYSTEM = cj.System(
@@ -174,7 +174,7 @@ import hashlib, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, jax
 import coadjoint as cj
-sys.modules["coadjoint.running.plan"].LARGEST_TILE = 4
+sys.modules["coadjoint.runtime.plan"].LARGEST_TILE = 4
 system, mu0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5))
 options = dict(members=11, t1=1.0, dt=0.05, key=3, integrator=cj.EulerMaruyamaMK())
 ens = cj.ensemble(system, mu0, **options)
@@ -297,8 +297,8 @@ def test_accumulators_at_hand_are_few(small_tiles, monkeypatch):
         sizes.append(sum(x.nbytes for x in jax.tree.leaves(out)))
         return out
 
-    original = statistics.update
-    monkeypatch.setattr(statistics, "update", update)
+    original = reduction_tree.update
+    monkeypatch.setattr(reduction_tree, "update", update)
     ensemble(reduce=cj.Quantiles(0.5, low=-2.0, high=2.0, bins=4000))
     assert sizes and max(sizes) < 2**22
 

@@ -10,14 +10,14 @@ import pytest
 from processes import Process
 
 import coadjoint as cj
-from coadjoint.running.exclusive import alone, uses_lapack
+from coadjoint.runtime.lapack_lock import alone, uses_lapack
 
 # Steps in small chunks, with Casimirs (eigenvalues) beside them in the threads that write, and in the bar.
 PROGRAM = """
 import sys
 import coadjoint as cj
 from coadjoint.command import progress
-from coadjoint.running import loop, plan
+from coadjoint.runtime import loop, plan
 from coadjoint.store import sink
 
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 4

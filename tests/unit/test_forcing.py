@@ -8,7 +8,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.drivers import Increment
 from coadjoint.integrators import ALL
-from coadjoint.running.plan import plan_solve
+from coadjoint.runtime.plan import plan_solve
 from coadjoint.store.configuration import configuration
 
 A = jnp.array([[0.6, 0.1, 0.0], [0.1, -0.3, 0.2], [0.0, 0.2, 0.5]])

@@ -7,7 +7,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.drivers import Needs
-from coadjoint.running.reducers import Several, as_reducer
+from coadjoint.runtime.reducers import Several, as_reducer
 
 RUN = {"t1": 0.4, "dt": 0.1}
 BODY, PI0 = cj.models.rigid_body()

@@ -13,16 +13,16 @@ import pytest
 import coadjoint as cj
 from coadjoint.native.gpu import REGISTERS, Gpu
 from coadjoint.numerics.caching import Bounded
-from coadjoint.running import plan as planning
-from coadjoint.running.backends import launching, native_gpu
-from coadjoint.running.backends.kernels import kernel_for
+from coadjoint.runtime import plan as planning
+from coadjoint.runtime.backends import gpu_runtime, native_gpu
+from coadjoint.runtime.backends.step_kernels import kernel_for
 
 
 @pytest.fixture
 def emulated(monkeypatch):
     """Tiles of eight members, two of them as one, on two GPUs that are none."""
-    machine = launching.Emulated(2)
-    monkeypatch.setattr(launching, "found", lambda: machine)
+    machine = gpu_runtime.Emulated(2)
+    monkeypatch.setattr(gpu_runtime, "found", lambda: machine)
     monkeypatch.setattr(planning, "LARGEST_TILE", 8)
     monkeypatch.setattr(native_gpu, "TOGETHER", 16)
     return machine
@@ -165,7 +165,7 @@ def test_large_ensembles_take_the_gpu_by_themselves(emulated, monkeypatch):
 
 def test_where_there_is_no_gpu_that_is_no_news_unless_it_was_asked_for():
     system, mu0 = cj.models.rigid_body()
-    assert isinstance(launching.found(), str)
+    assert isinstance(gpu_runtime.found(), str)
     ens = cj.ensemble(system, mu0, **RUN)
     assert (ens.stats.backend, ens.stats.reason) == ("native", "")
     with pytest.raises(ValueError, match="backend='native-gpu' cannot take this run: JAX finds no GPU"):
@@ -181,14 +181,14 @@ def test_a_step_too_long_for_a_thread_is_refused(emulated, monkeypatch):
     """Asked for by name, a longer one is taken, slow as it is."""
     system = cj.System(cj.SO3(), lambda m: jnp.sum(m**6) + m[0], [cj.salt([0.1, 0.2, 0.3])])
     run = {"integrator": cj.HeunMK(), **RUN}
-    monkeypatch.setattr("coadjoint.running.backends.native_gpu.FEWEST", 1)
-    monkeypatch.setattr("coadjoint.running.backends.native_gpu._START", 0.0)
+    monkeypatch.setattr("coadjoint.runtime.backends.native_gpu.FEWEST", 1)
+    monkeypatch.setattr("coadjoint.runtime.backends.native_gpu._START", 0.0)
     assert cj.ensemble(system, np.ones(3), **run).stats.backend == "native-gpu"
-    monkeypatch.setattr("coadjoint.running.backends.native_gpu.LONGEST", 60)
+    monkeypatch.setattr("coadjoint.runtime.backends.native_gpu.LONGEST", 60)
     assert cj.ensemble(system, np.ones(3), **run).stats.backend == "native"
     assert cj.ensemble(system, np.ones(3), backend="native-gpu", **run).stats.backend == "native-gpu"
     monkeypatch.setattr("coadjoint.native.gpu.LONGEST_ASKED", 60)
-    monkeypatch.setattr("coadjoint.running.backends.kernels._kernels", Bounded())
+    monkeypatch.setattr("coadjoint.runtime.backends.step_kernels._kernels", Bounded())
     with pytest.raises(ValueError, match="beyond 60 a GPU's thread has too few registers"):
         cj.ensemble(system, np.ones(3), backend="native-gpu", **run)
 
@@ -203,19 +203,19 @@ def test_what_does_not_work_is_tried_and_left(monkeypatch):
         raise RuntimeError(f"{type(machine).__name__} is out of order")
 
     monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
-    monkeypatch.setattr(launching, "works", broken)
-    reason = launching.found.__wrapped__()
+    monkeypatch.setattr(gpu_runtime, "works", broken)
+    reason = gpu_runtime.found.__wrapped__()
     assert "could not be run on NVIDIA H200: ByXla is out of order; " in reason
     monkeypatch.setattr(Device, "device_kind", "AMD Instinct")
-    assert launching.found.__wrapped__() == "native code is not made for AMD Instinct."
+    assert gpu_runtime.found.__wrapped__() == "native code is not made for AMD Instinct."
 
 
 def test_the_trial_finds_wrong_numbers():
-    machine = launching.Emulated()
-    launching.works(machine)
+    machine = gpu_runtime.Emulated()
+    gpu_runtime.works(machine)
     machine.call = lambda loop, *arrays: tuple(jnp.asarray(a) for a in arrays[4:])
     with pytest.raises(RuntimeError, match="wrong numbers"):
-        launching.works(machine)
+        gpu_runtime.works(machine)
 
 
 # The text.
@@ -272,7 +272,7 @@ def test_constants_lie_in_a_table(tmp_path):
 )
 def test_members_are_spread_evenly_over_the_processors(members, size):
     """By the largest blocks with which none has more threads than with smaller ones."""
-    blocks, threads = launching.threads_for(members, 132)
+    blocks, threads = gpu_runtime.threads_for(members, 132)
     assert threads == size and blocks * threads >= members > (blocks - 1) * threads
 
 

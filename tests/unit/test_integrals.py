@@ -7,7 +7,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.drivers import AREA_ERROR, Increment, Needs, joined, mean_third, mode_count
-from coadjoint.running.backends import increments
+from coadjoint.runtime.backends import path_sampling
 
 EVERYTHING = Needs(Z=True, areas=True, third=True)
 TOGETHER = 8  # blocks that one call draws, however many are asked for: so the tests share what is compiled
@@ -334,6 +334,6 @@ def test_pairs_of_steps_are_those_of_a_block(driver, dt, needs):
     block = jax.tree.map(lambda x: x[32:], draw(driver, dt, needs, 2, 2, member=5))
     flat = np.concatenate([np.asarray(x).reshape(32, -1) for x in jax.tree.leaves(block)], axis=1)
     columns = tuple(range(flat.shape[1]))
-    drawn = np.asarray(increments._draw(window, np.array([[5, 6]]), 1, 3, columns, 2))[0, :, :, 0]
+    drawn = np.asarray(path_sampling._draw(window, np.array([[5, 6]]), 1, 3, columns, 2))[0, :, :, 0]
     np.testing.assert_allclose(drawn[:6], flat[:6], rtol=1e-13, atol=1e-16)  # XLA may round otherwise for other shapes
     assert not drawn[6:].any(), "more was drawn than was asked for"

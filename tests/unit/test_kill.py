@@ -16,7 +16,7 @@ import sys
 import time
 import numpy as np
 import coadjoint as cj
-from coadjoint.running import loop, plan
+from coadjoint.runtime import loop, plan
 from coadjoint.store import creating, durable, layout, sink
 from coadjoint.store.interrupts import Stopped, terminable
 

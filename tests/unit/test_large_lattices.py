@@ -10,8 +10,8 @@ import pytest
 import coadjoint as cj
 from coadjoint.native.provenance import Sited
 from coadjoint.native.sites import OneSite
-from coadjoint.running import loop
-from coadjoint.running.backends import kernels, lattices, sites, xla
+from coadjoint.runtime import loop
+from coadjoint.runtime.backends import lattice_backend, site_kernel, step_kernels, xla
 
 DT, STEPS = 0.02, 11
 SIDES = (5, 7)  # sites that are no multiple of eight
@@ -60,8 +60,8 @@ def test_both_backends_agree_and_the_fast_one_is_taken(bath):
 @pytest.fixture
 def sweeps(monkeypatch):
     """Native code takes small lattices by sweeps, too: one program for all sites is too long."""
-    monkeypatch.setattr(lattices, "FEWEST", 16)
-    monkeypatch.setattr(kernels, "OPERATIONS", 10)
+    monkeypatch.setattr(lattice_backend, "FEWEST", 16)
+    monkeypatch.setattr(step_kernels, "OPERATIONS", 10)
 
 
 def a_bath(sides=SIDES, **options):
@@ -158,8 +158,8 @@ def test_threads_change_nothing(sweeps, monkeypatch):
     """Groups of eight sites are shared out."""
     system, start = a_bath()
     alone = run(system, start)
-    monkeypatch.setattr(sites, "_SHARE", 8)
-    monkeypatch.setattr(sites, "cores", lambda: 3)
+    monkeypatch.setattr(site_kernel, "_SHARE", 8)
+    monkeypatch.setattr(site_kernel, "cores", lambda: 3)
     np.testing.assert_array_equal(run(system, start).mu, alone.mu)
 
 
@@ -172,9 +172,9 @@ def test_casimirs(sweeps):
 
 def test_steps_too_large_for_the_fast_code(sweeps, monkeypatch):
     """σ beyond what is likely: the sweep is written again with all branches, and other sites have the same bits."""
-    asked, made = [], lattices.kernel_for
+    asked, made = [], lattice_backend.kernel_for
     monkeypatch.setattr(
-        lattices, "kernel_for", lambda plan, thorough=False: asked.append(thorough) or made(plan, thorough)
+        lattice_backend, "kernel_for", lambda plan, thorough=False: asked.append(thorough) or made(plan, thorough)
     )
     system, start = a_bath()
     hot = system.with_params(system.params | {"temperature": 300.0})

@@ -18,7 +18,7 @@ class Layer(NamedTuple):
     knows_lazily: tuple[str, ...] = ()  # the same, inside a function or for type checking only
 
 
-CORE = ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "models", "native", "running")
+CORE = ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "models", "native", "runtime")
 
 LAYERS = {
     "numerics": Layer(("numerics", "numerics.*")),
@@ -45,8 +45,8 @@ LAYERS = {
         ("models", "models.*", "fluids", "fluids.*"), ("numerics", "algebra interface", "algebras", "systems")
     ),
     "native": Layer(("native", "native.*"), ("numerics",)),
-    "running": Layer(
-        ("running", "running.*", "study", "study.*"),
+    "runtime": Layer(
+        ("runtime", "runtime.*", "study", "study.*"),
         ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "native"),
         ("edge",),
     ),
@@ -211,12 +211,12 @@ def test_layers_only_know_layers_above_them_in_the_table():
         ("algebras.so3", "def f():\n    from ..systems import System"),
         ("drivers.brownian", "from ..algebras import SO3"),
         ("integrators.tmk", "from ..algebras.so3 import SO3"),
-        ("models.heavy_top", "from ..running.solving import solve"),
+        ("models.heavy_top", "from ..runtime.solve import solve"),
         ("models.heavy_top", "from ..integrators import TMK"),
-        ("running.solving", "from ..store import Store"),
-        ("running.solving", "try:\n    import coadjoint.store.reading\nexcept ImportError:\n    pass"),
-        ("running.solving", "from coadjoint.models import heavy_top"),
-        ("running.solution", "import xarray as xr"),
+        ("runtime.solve", "from ..store import Store"),
+        ("runtime.solve", "try:\n    import coadjoint.store.reading\nexcept ImportError:\n    pass"),
+        ("runtime.solve", "from coadjoint.models import heavy_top"),
+        ("runtime.solution", "import xarray as xr"),
         ("", "from .report.plotting import plot"),
         ("misplaced", ""),
     ],
@@ -231,14 +231,14 @@ def test_a_wrong_import_is_found(module, source):
         ("numerics.series", "import jax.numpy as jnp\nimport math"),
         ("algebras.se3", "from .so3 import SO3\nfrom ..numerics.series import sinc\nfrom .base import LieAlgebra"),
         ("integrators.tmk", "from .base import Integrator\nfrom ..algebras.base import LieAlgebra"),
-        ("running.solving", "def solve():\n    from ..store import Store"),
+        ("runtime.solve", "def solve():\n    from ..store import Store"),
         (
-            "running.solving",
+            "runtime.solve",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..store.recording import Store",
         ),
-        ("running.solution", "def to_xarray():\n    import xarray as xr"),
+        ("runtime.solution", "def to_xarray():\n    import xarray as xr"),
         ("command.cli", "import typer\nimport coadjoint as cj\nfrom ..store import Store"),
-        ("", "from .models import heavy_top\nfrom .running.solving import solve"),
+        ("", "from .models import heavy_top\nfrom .runtime.solve import solve"),
     ],
 )
 def test_a_right_import_is_not(module, source):

@@ -13,9 +13,9 @@ from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
 from coadjoint.numerics import diagonals as dg
 from coadjoint.numerics import pairs, single
 from coadjoint.numerics.functions import primitives
-from coadjoint.running import blas, results
-from coadjoint.running.backends import spreading, xla
-from coadjoint.running.plan import plan_ensemble, plan_solve
+from coadjoint.runtime import blas, results
+from coadjoint.runtime.backends import sharded_backend, xla
+from coadjoint.runtime.plan import plan_ensemble, plan_solve
 from coadjoint.store.configuration import configuration
 
 METHODS = {
@@ -294,7 +294,7 @@ def test_what_a_store_records_of_a_flow_is_the_same_on_a_gpu(monkeypatch):
     given = {"t1": 0.1, "dt": 0.1, "key": 0, "integrator": cj.TMK(), "t0": 0.0, "driver": None, "save_every": 1}
     about = {"backend": "auto", "stored": True, "save": None, "group": False, "throw": True}
     on_cpu = plan_solve(*flow(), **given, **about)
-    for module in (pairs, dg, spreading, xla):
+    for module in (pairs, dg, sharded_backend, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     on_gpu = plan_solve(*flow(), **given, **about)
     assert configuration(on_gpu) == configuration(on_cpu)
@@ -347,7 +347,7 @@ def test_what_is_not_saved_is_not_sent():
         __len__ = lambda self: 1
         __getitem__ = lambda self, at: np.ones(self.shape, complex)[at]
 
-    device = spreading.OneDevice(None)
+    device = sharded_backend.OneDevice(None)
     assert device.rows(Slots(), 0).shape == (1, 0, 4, 4)
     assert device.rows(Slots(), 2).shape == (1, 2, 4, 4)
 
@@ -445,7 +445,7 @@ def test_runs_as_a_gpu_takes_them(monkeypatch):
     method = lambda **options: cj.TMK(tau=cj.Cayley(), tol=1e-12, **options)
     runs = lambda **options: {k: cj.solve(*flow(), integrator=method(**options), **given) for k, flow in FLOWS.items()}
     on_cpu = runs(solver="fixed_point")
-    for module in (pairs, dg, matrix, matrix_series, spreading, xla):
+    for module in (pairs, dg, matrix, matrix_series, sharded_backend, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(pairs, "_LARGE", 8)
     jax.clear_caches()  # what was traced for a CPU

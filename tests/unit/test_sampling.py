@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.running.sampling import correlation, split_rhat
+from coadjoint.runtime.sample import correlation, split_rhat
 
 I = jnp.array([1.0, 2.0, 3.0])
 BODY = cj.System(cj.SO3(), lambda m: 0.5 * m @ (m / I))

@@ -3,9 +3,9 @@
 import pytest
 
 import coadjoint as cj
-from coadjoint.running.backends import choose
-from coadjoint.running.plan import plan_ensemble
-from coadjoint.running.sinks import Memory
+from coadjoint.runtime.backends import choose
+from coadjoint.runtime.plan import plan_ensemble
+from coadjoint.runtime.sinks import Memory
 from coadjoint.store.recording import recording
 from coadjoint.store.sink import StoreOutput
 

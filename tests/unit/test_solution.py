@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.running import loop
-from coadjoint.running.plan import Plan
+from coadjoint.runtime import loop
+from coadjoint.runtime.plan import Plan
 
 EM = cj.EulerMaruyamaMK()
 SYSTEM, MU0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5), pi0=(0.6, 0.0, 0.8))

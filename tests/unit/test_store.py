@@ -15,7 +15,7 @@ import xarray as xr
 import zarr
 
 import coadjoint as cj
-from coadjoint.running import loop, plan
+from coadjoint.runtime import loop, plan
 from coadjoint.store import checkpoints, creating, durable, layout, sink
 
 EM = cj.EulerMaruyamaMK()

@@ -10,7 +10,14 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.native import control, cpu, evaluator, lanes, loop, operations
-from coadjoint.running.backends import increments, kernels, lattices, native, reducing, sites
+from coadjoint.runtime.backends import (
+    lattice_backend,
+    native,
+    native_reduction,
+    path_sampling,
+    site_kernel,
+    step_kernels,
+)
 
 RUN = {"mu0": np.array([0.3, -0.2, 0.5]), "t1": 0.04, "dt": 0.01, "integrator": cj.HeunMK()}
 NUMBERS = count(5)  # powers: each test has a program of its own, which no cache holds
@@ -38,7 +45,7 @@ class Nameless:
 
 
 STAGES = {  # what goes wrong: where, and what it is called there
-    "plan: which numbers are parameters": (kernels, "_is_param"),
+    "plan: which numbers are parameters": (step_kernels, "_is_param"),
     "plan: how members stand side by side": (native, "width_of"),
     "plan: whether the path is drawn with the steps": (native, "drawn_with_steps"),
     "plan: the target": (native, "Cpu"),
@@ -55,7 +62,7 @@ STAGES = {  # what goes wrong: where, and what it is called there
     "LLVM: passes": (cpu.llvm, "create_pass_builder"),
     "LLVM: the compiler": (cpu.llvm, "create_mcjit_compiler"),
     "link": (cpu.ctypes, "CFUNCTYPE"),
-    "numbers that all share": (kernels, "shared_inputs"),
+    "numbers that all share": (step_kernels, "shared_inputs"),
     "the first call": (cpu.StepLoop, "__call__"),
 }
 
@@ -90,13 +97,13 @@ MESSAGE = f"{REASON} XLA computes the steps instead."
 @pytest.mark.parametrize("stage", STAGES)
 def test_xla_takes_over_at_every_stage(stage, fault, by_xla):
     """With the same numbers, and the reason in the statistics and in what is printed."""
-    kernels._kernels.clear()
+    step_kernels._kernels.clear()
     cpu._initialize.cache_clear()
     fault(stage)
     sol = cj.solve(WITH_BRANCH, **RUN)
     assert (sol.stats.backend, sol.stats.reason) == ("xla", MESSAGE) and MESSAGE in repr(sol)
     np.testing.assert_array_equal(sol.mu, by_xla)
-    kernels._kernels.clear()
+    step_kernels._kernels.clear()
     with pytest.raises(ValueError, match=r"backend='native' cannot take this run: .*a fault of the test") as error:
         cj.solve(WITH_BRANCH, backend="native", **RUN)
     assert isinstance(error.value.__cause__, Injected)
@@ -104,7 +111,7 @@ def test_xla_takes_over_at_every_stage(stage, fault, by_xla):
 
 def test_code_that_is_not_found(monkeypatch, by_xla):
     """An address of 0 is not called."""
-    kernels._kernels.clear()
+    step_kernels._kernels.clear()
     monkeypatch.setattr(cpu.llvm, "create_mcjit_compiler", lambda *_: Nameless())
     sol = cj.solve(WITH_BRANCH, **RUN)
     assert sol.stats.backend == "xla" and "LLVM found no compiled code" in sol.stats.reason
@@ -117,7 +124,7 @@ def test_the_keyboard_and_a_lack_of_memory_end_the_run(stage, error, fault):
     def raised(*_, **__):
         raise error
 
-    kernels._kernels.clear()
+    step_kernels._kernels.clear()
     fault(stage, raised)
     with pytest.raises(error):
         cj.solve(WITH_BRANCH, **RUN)
@@ -131,13 +138,13 @@ def test_a_thorough_kernel_that_fails(monkeypatch):
     body, mu0 = cj.models.rigid_body()
     run = {"t1": 24.0, "dt": 3.0, "key": 3}
     expected = cj.solve(body, mu0, backend="xla", **run)
-    kernels._kernels.clear()
-    make = kernels._make
-    monkeypatch.setattr(kernels, "_make", lambda *args: broken() if args[4] else make(*args))
+    step_kernels._kernels.clear()
+    make = step_kernels._make
+    monkeypatch.setattr(step_kernels, "_make", lambda *args: broken() if args[4] else make(*args))
     sol = cj.solve(body, mu0, **run)
     assert sol.stats.backend == "native" and sol.stats.most_iterations > 30 and sol.stats.unsolved == 0
     np.testing.assert_allclose(sol.mu, expected.mu, atol=1e-11)
-    kernels._kernels.clear()
+    step_kernels._kernels.clear()
 
 
 @pytest.mark.parametrize("name", ["native_loop", "drawing"])
@@ -146,42 +153,42 @@ def test_a_path_that_native_code_cannot_draw(monkeypatch, name):
     noisy, mu0 = cj.models.rigid_body()
     run = {"t1": 0.1, "dt": 0.01, "key": 0}
     expected = cj.solve(noisy, mu0, **run)
-    increments._loops.clear()
-    monkeypatch.setattr(increments, name, broken)
+    path_sampling._loops.clear()
+    monkeypatch.setattr(path_sampling, name, broken)
     sol = cj.solve(noisy, mu0, **run)
-    increments._loops.clear()
+    path_sampling._loops.clear()
     assert sol.stats.backend == "native"
     np.testing.assert_allclose(sol.mu, expected.mu, atol=1e-14)
 
 
-@pytest.mark.parametrize("where, name", [(reducing, "native_loop"), (reducing, "constants")])
+@pytest.mark.parametrize("where, name", [(native_reduction, "native_loop"), (native_reduction, "constants")])
 def test_a_reducer_that_native_code_cannot_take(monkeypatch, where, name):
     """XLA takes the mean."""
     run = RUN | {"members": 8, "reduce": cj.Mean(), "mu0": np.random.default_rng(0).standard_normal((8, 3))}
     expected = cj.ensemble(WITH_BRANCH, **run)
-    reducing._made.clear()
+    native_reduction._made.clear()
     monkeypatch.setattr(where, name, broken)
     found = cj.ensemble(WITH_BRANCH, **run)
-    reducing._made.clear()
+    native_reduction._made.clear()
     assert found.stats.backend == "native"
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-14), found.reduced, expected.reduced)
 
 
 LATTICE = {
-    "cutting": (sites, "cut"),
-    "a sweep": (sites, "Sweep"),
+    "cutting": (site_kernel, "cut"),
+    "a sweep": (site_kernel, "Sweep"),
     "threads": (ThreadPoolExecutor, "map"),
-    "the program": (lattices, "LatticeProgram"),
+    "the program": (lattice_backend, "LatticeProgram"),
 }
 
 
 @pytest.mark.parametrize("stage", LATTICE)
 def test_a_large_lattice(stage, monkeypatch):
     """Sweeps that cannot be made leave the run to XLA."""
-    monkeypatch.setattr(kernels, "OPERATIONS", 100)
-    monkeypatch.setattr(lattices, "FEWEST", 12)
-    kernels._kernels.clear()
-    sites._kernels.clear()
+    monkeypatch.setattr(step_kernels, "OPERATIONS", 100)
+    monkeypatch.setattr(lattice_backend, "FEWEST", 12)
+    step_kernels._kernels.clear()
+    site_kernel._kernels.clear()
     chain = cj.System(cj.SO3() ** 16, lambda m: jnp.sum(m * jnp.roll(m, 3)) + 0.1 * jnp.sum(m**2))
     mu0 = np.random.default_rng(0).standard_normal(48)
     run = {"mu0": mu0, "t1": 0.02, "dt": 0.01, "integrator": cj.HeunMK()}
@@ -190,8 +197,8 @@ def test_a_large_lattice(stage, monkeypatch):
     sol = cj.solve(chain, **run)
     assert sol.stats.backend == "xla" and "Injected: a fault of the test" in sol.stats.reason
     np.testing.assert_array_equal(sol.mu, expected.mu)
-    kernels._kernels.clear()
-    sites._kernels.clear()
+    step_kernels._kernels.clear()
+    site_kernel._kernels.clear()
 
 
 # Errors of the user's own program.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.running.backends.native import NativeStepper
+from coadjoint.runtime.backends.native import NativeStepper
 
 SYSTEM = cj.System(cj.SO3(), lambda m: 0.5 * m @ m + 0.7 * m[0])
 RUN = {"t1": 300 * 0.1, "dt": 0.1, "integrator": cj.HeunMK()}

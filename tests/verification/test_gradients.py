@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.running import tracing
-from coadjoint.running.points import Clock
-from coadjoint.running.tracing import scan_run
+from coadjoint.runtime import traced_run
+from coadjoint.runtime.run_state import Clock
+from coadjoint.runtime.traced_run import scan_run
 
 
 @cache
@@ -114,7 +114,7 @@ def test_through_an_ensemble():
 
 def reverse_memory(steps: int, monkeypatch, kept: int) -> int:
     """Bytes of temporaries of a reverse pass over so many steps, as the compiler counts them."""
-    monkeypatch.setattr(tracing, "_POINTS_KEPT", kept)
+    monkeypatch.setattr(traced_run, "_POINTS_KEPT", kept)
     system, mu0 = cj.models.rigid_body()
     integrator = cj.EulerMaruyamaMK()
     window = cj.Increments(np.zeros((steps, 1))).window(1, 0.01, 0, -(-steps // 32))

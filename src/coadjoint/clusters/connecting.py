@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..running.backends.base import Program
-from ..running.loop import Done, Job
-from ..running.placing import ClusterError
-from ..running.plan import Plan
+from ..runtime.backends.base import Program
+from ..runtime.executors import ClusterError
+from ..runtime.loop import Done, Job
+from ..runtime.plan import Plan
 from ..store.locks import unshared
 from .parcels import differences, dumped, present
 from .tasks import Tasks, say

@@ -21,9 +21,9 @@ import jax
 import numpy as np
 
 from ..numerics.pickling import by_value
-from ..running.backends.base import Program
-from ..running.plan import Plan
-from ..running.sinks import Output, Remote
+from ..runtime.backends.base import Program
+from ..runtime.plan import Plan
+from ..runtime.sinks import Output, Remote
 from ..store.conditions import arithmetic, machine, versions
 
 _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "equinox", "llvmlite")

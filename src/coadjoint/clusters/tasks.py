@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ..running.loop import Done, Job
-from ..running.placing import ClusterError
-from ..running.points import Totals
-from ..running.watching import Health
+from ..runtime.executors import ClusterError
+from ..runtime.loop import Done, Job
+from ..runtime.progress import Health
+from ..runtime.run_state import Totals
 from ..store.durable import StoreError
 from .parcels import pack, pack_members
 from .worker import Refused, Returned, Told, run_remote

@@ -9,15 +9,15 @@ import numpy as np
 
 from ..command.progress import health_of
 from ..numerics.caching import Bounded
-from ..running.backends import choose
-from ..running.backends.base import Program
-from ..running.loop import run_tiles
-from ..running.plan import Plan
-from ..running.points import Point, Totals
-from ..running.results import together
-from ..running.sinks import Halted, Remote
-from ..running.watchdog import Watched
-from ..running.watching import NOTHING, Health
+from ..runtime.backends import choose
+from ..runtime.backends.base import Program
+from ..runtime.loop import run_tiles
+from ..runtime.plan import Plan
+from ..runtime.progress import NOTHING, Health
+from ..runtime.results import together
+from ..runtime.run_state import Point, Totals
+from ..runtime.sinks import Halted, Remote
+from ..runtime.stall_monitor import Watched
 from ..store.interrupts import Stopped
 from .parcels import Parcel, differences, present, unpack, with_members
 

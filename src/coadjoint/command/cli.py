@@ -206,8 +206,8 @@ def _report(store: Path, as_json: bool) -> None:
 @contextlib.contextmanager
 def _errors(command: str, as_json: bool) -> Iterator[None]:
     """Report an error in one sentence. Status 2: the user can put it right; 130: Ctrl-C; 143: SIGTERM."""
-    from ..running.placing import ClusterError
-    from ..running.results import UnsolvedStepError
+    from ..runtime.executors import ClusterError
+    from ..runtime.results import UnsolvedStepError
     from ..store.durable import StoreError
     from ..store.interrupts import terminable
 

@@ -17,12 +17,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ..algebras.base import LieAlgebra
 from ..numerics.functions import Constant
-from ..running.exclusive import uses_lapack, xla_alone
-from ..running.hosts import several
-from ..running.plan import Plan
-from ..running.points import Point
-from ..running.results import scaled_errors
-from ..running.watching import Health
+from ..runtime.lapack_lock import uses_lapack, xla_alone
+from ..runtime.multiprocess import several
+from ..runtime.plan import Plan
+from ..runtime.progress import Health
+from ..runtime.results import scaled_errors
+from ..runtime.run_state import Point
 
 _OFTEN, _SELDOM = 0.5, 10.0  # seconds between two looks: in a terminal, elsewhere
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..experiments.bath import ABOUT_BATH
 from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
-from ..running.results import scaled_errors
+from ..runtime.results import scaled_errors
 from ..store.given import with_arrays
 from ..store.locks import store_lock
 from ..store.reading import Contents, contents, totals

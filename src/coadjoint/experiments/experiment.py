@@ -16,9 +16,9 @@ import numpy as np
 
 from ..drivers import Brownian
 from ..integrators.tmk import TMK
-from ..running.backends import choose
-from ..running.placing import place_for
-from ..running.plan import Plan, plan_ensemble, plan_solve
+from ..runtime.backends import choose
+from ..runtime.executors import place_for
+from ..runtime.plan import Plan, plan_ensemble, plan_solve
 from ..store.durable import StoreError
 from ..store.given import with_arrays
 from ..store.layout import TOTALS, Axis

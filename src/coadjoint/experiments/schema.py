@@ -21,8 +21,8 @@ from ..integrators.tau import Tau
 from ..models.origin import is_field
 from ..numerics import checks
 from ..numerics.files import array_from
-from ..running import reducers
-from ..running.plan import BACKENDS
+from ..runtime import reducers
+from ..runtime.plan import BACKENDS
 from ..systems import System
 
 _LARGEST_SIZE = 10_000  # of a whole number that a model takes: beyond, a typing error is likelier than a machine for it

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ..experiments.schema import known_models, parameters
 from ..fluids.flow import Flow
-from ..running.results import scaled_errors
+from ..runtime.results import scaled_errors
 from ..store.durable import StoreError
 from ..store.given import with_arrays
 from ..store.reading import open as open_store

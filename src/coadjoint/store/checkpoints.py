@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..running.points import Totals
+from ..runtime.run_state import Totals
 from .conditions import arithmetic
 from .durable import StoreError, damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
 from .formats import FORMAT, checkpoint_now

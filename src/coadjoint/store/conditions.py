@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from .. import native
-from ..running.placing import cores
+from ..runtime.executors import cores
 
 _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "zarr", "xarray")
 

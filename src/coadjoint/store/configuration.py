@@ -13,7 +13,7 @@ import numpy as np
 from ..algebras.base import LieAlgebra
 from ..drivers import Brownian, Increments
 from ..numerics.functions import Constant, Function, intern
-from ..running.plan import Plan
+from ..runtime.plan import Plan
 from ..systems import Noise, Salt, System
 
 _LARGEST_SHOWN = 64  # numbers of an array that are written out; of a larger one, its hash

@@ -15,8 +15,8 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from ..models.origin import origin
-from ..running.backends.base import Program
-from ..running.plan import Plan
+from ..runtime.backends.base import Program
+from ..runtime.plan import Plan
 from .checkpoints import Checkpoints
 from .conditions import arithmetic, versions
 from .configuration import configuration, differences

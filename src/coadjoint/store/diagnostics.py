@@ -10,9 +10,9 @@ import numpy as np
 
 from ..numerics.arrays import placed
 from ..numerics.functions import Constant
-from ..running.exclusive import LARGE, uses_lapack, xla_alone
-from ..running.plan import Plan
-from ..running.results import OrbitError, mapped
+from ..runtime.lapack_lock import LARGE, uses_lapack, xla_alone
+from ..runtime.plan import Plan
+from ..runtime.results import OrbitError, mapped
 from .layout import Layout
 
 DIAGNOSTICS = ("energy", "casimirs", "orbit_error")  # variables that are made here

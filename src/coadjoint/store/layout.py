@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..running.hosts import hosts
-from ..running.naming import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
-from ..running.plan import Plan
+from ..runtime.multiprocess import hosts
+from ..runtime.plan import Plan
+from ..runtime.variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 
 _FILE_BYTES = 2**21  # of the largest variable
 _LONGEST_FILE = 2**16  # saved times

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from ..numerics.text import as_html
-from ..running.results import Stats
+from ..runtime.results import Stats
 from .checkpoints import Checkpoint, Checkpoints
 from .configuration import flat
 from .durable import Files, StoreError, reason

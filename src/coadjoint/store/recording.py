@@ -15,9 +15,9 @@ from typing import Any
 import zarr
 
 from ..numerics.caching import Bounded
-from ..running.backends.base import Program
-from ..running.loop import execute_all
-from ..running.plan import Plan
+from ..runtime.backends.base import Program
+from ..runtime.loop import execute_all
+from ..runtime.plan import Plan
 from .checkpoints import Checkpoints
 from .conditions import machine
 from .creating import create, reopen

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from ..running.backends.base import Program
-from ..running.plan import Plan
+from ..runtime.backends.base import Program
+from ..runtime.plan import Plan
 from .layout import Layout
 from .locks import tile_lock
 from .recording import Store, opened

@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..running.backends.base import Program
-from ..running.hosts import agreed
-from ..running.naming import named_leaves
-from ..running.plan import Plan
-from ..running.points import Point, Record
-from ..running.results import Outcome, built
+from ..runtime.backends.base import Program
+from ..runtime.multiprocess import agreed
+from ..runtime.plan import Plan
+from ..runtime.results import Outcome, built
+from ..runtime.run_state import Point, Record
+from ..runtime.variable_names import named_leaves
 from .diagnostics import DIAGNOSTICS, Diagnostics
 from .durable import StoreError, in_parallel, reason, sync
 from .formats import state_now

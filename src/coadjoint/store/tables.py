@@ -13,8 +13,8 @@ from ..integrators.base import Integrator
 from ..integrators.dissipative import Dissipative
 from ..integrators.tau import Tau
 from ..models.origin import origin
-from ..running import reducers
-from ..running.plan import Plan
+from ..runtime import reducers
+from ..runtime.plan import Plan
 from .configuration import configuration, describe, digest
 
 _LARGEST = 4096  # numbers of a start that are written into the tables; a larger one, or a complex one, is an array

@@ -15,13 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..running.backends.base import Program
-from ..running.backends.spreading import Later
-from ..running.hosts import GONE, first, hearing, hosts, of_all, said
-from ..running.loop import execute
-from ..running.plan import Plan
-from ..running.points import Point
-from ..running.watchdog import speak
+from ..runtime.backends.base import Program
+from ..runtime.backends.sharded_backend import Later
+from ..runtime.loop import execute
+from ..runtime.multiprocess import GONE, first, hearing, hosts, of_all, said
+from ..runtime.plan import Plan
+from ..runtime.run_state import Point
+from ..runtime.stall_monitor import speak
 from .checkpoints import block_name, piece_name
 from .durable import THREADS, StoreError
 from .interrupts import interrupts

@@ -15,7 +15,7 @@ from ..integrators.base import Integrator
 from ..integrators.levy import TMKLevy
 from ..integrators.strong15 import TMK15
 from ..numerics import checks
-from ..running.ensembles import ensemble
+from ..runtime.ensemble import ensemble
 from ..systems import System
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ..numerics.signatures import check_function
 from ..numerics.text import as_html
 from ..states import check_state
 from ..systems import System
-from .ensembles import ensemble
+from .ensemble import ensemble
 from .results import Stats
 
 if TYPE_CHECKING:

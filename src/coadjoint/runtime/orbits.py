@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, PyTree
 from ..algebras.base import LieAlgebra, State
 from ..numerics.functions import Constant
 from .plan import Plan, Tile
-from .points import Point, Totals
 from .results import map_rows
+from .run_state import Point, Totals
 
 _GROWN = 1.5  # a state that is so many times as large as its start is examined
 LARGE_GROWTH = 1e4  # growth of |μ| from which a run warns that Casimirs lose digits

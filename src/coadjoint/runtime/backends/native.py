@@ -19,14 +19,14 @@ from jaxtyping import Array, PyTree
 from ...drivers import BLOCK
 from ...native.cpu import Cpu
 from ..plan import Plan, Tile
-from ..points import Point, Record, record
-from . import lattices
+from ..run_state import Point, Record, record
+from . import lattice_backend
 from .base import Refusal, on_cpu
-from .hard import Singly
-from .increments import Source, drawn_with_steps
-from .kernels import Held, Kernel, kernel_for, width_of
-from .reducing import CpuReduction
-from .words import as_words, packed, unpacked
+from .native_reduction import CpuReduction
+from .nonconverged_steps import Singly
+from .packing import as_words, packed, unpacked
+from .path_sampling import Source, drawn_with_steps
+from .step_kernels import Held, Kernel, kernel_for, width_of
 from .xla import Core, Starts, reduced_by_xla
 
 _PIECE = 256  # saved times whose states go through the user's `save` together
@@ -34,12 +34,12 @@ _SHORT = 2**17  # steps of members, some milliseconds: with fewer, Python takes 
 _MOST, _LEAST = 16, 8  # tiles that are then stepped as one, and how many such parts there are at least
 
 
-def prepare(plan: Plan) -> "NativeProgram | lattices.LatticeProgram | Refusal":
+def prepare(plan: Plan) -> "NativeProgram | lattice_backend.LatticeProgram | Refusal":
     """Native code for the step of the plan, or why there is none."""
     kernel = kernel_for(plan, Cpu(width_of(plan)), drawn=drawn_with_steps(plan))
     if not isinstance(kernel, Refusal):
         return NativeProgram(plan, kernel)
-    return lattices.prepare(plan) if lattices.takes(plan) else kernel
+    return lattice_backend.prepare(plan) if lattice_backend.takes(plan) else kernel
 
 
 class NativeProgram:

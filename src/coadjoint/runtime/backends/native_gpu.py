@@ -19,18 +19,18 @@ from ...drivers import BLOCK
 from ...native.cpu import Cpu
 from ...native.gpu import LONGEST, RESIDENT, DeviceLoop, too_long
 from ...numerics.caching import Bounded
-from ..placing import cores
+from ..executors import cores
 from ..plan import Plan, Tile
-from ..points import Point, Record, record
-from . import launching
+from ..run_state import Point, Record, record
+from . import gpu_runtime
 from .base import Refusal, on_cpu
-from .hard import Singly
-from .increments import Source
-from .kernels import Held, Kernel, kernel_for, width_of
-from .launching import Machine
+from .gpu_runtime import Machine
 from .native import reduced_rows, saved_rows
-from .reducing import CpuReduction, Reduction, constants, reduction_for
-from .words import as_words, words_in
+from .native_reduction import CpuReduction, Reduction, constants, reduction_for
+from .nonconverged_steps import Singly
+from .packing import as_words, words_in
+from .path_sampling import Source
+from .step_kernels import Held, Kernel, kernel_for, width_of
 from .xla import Core, start_tile
 
 TOGETHER = 2**18  # members that are stepped as one, at most; two such parts are under way, one stepped, one put away
@@ -47,7 +47,7 @@ def prepare(plan: Plan) -> "GpuProgram | Refusal":
     work = plan.members * plan.steps * _STEP / cores()
     if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
         return Refusal("the run is too small for a GPU.", expected=True)
-    machine = launching.found()  # last, for it begins to use the GPU
+    machine = gpu_runtime.found()  # last, for it begins to use the GPU
     if isinstance(machine, str):
         return Refusal(machine, expected=True)
     kernel = kernel_for(plan, machine.target, drawn=True)

@@ -7,7 +7,7 @@ sentence. A new backend is one new file with such a function, and a row in the t
 from functools import partial
 
 from ..plan import Plan
-from ..watchdog import Watched
+from ..stall_monitor import Watched
 from . import native, native_gpu, xla
 from .base import Backend, Program, Refusal, attempted
 

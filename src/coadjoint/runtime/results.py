@@ -16,11 +16,11 @@ from ..numerics.functions import Constant
 from ..numerics.quaternions import quaternions
 from ..numerics.text import as_html
 from ..systems import System
-from .exclusive import LARGE, xla_alone
-from .members import energy_of_members
-from .naming import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
+from .lapack_lock import LARGE, xla_alone
+from .member_params import energy_of_members
 from .plan import Plan
-from .points import Record, Totals
+from .run_state import Record, Totals
+from .variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 
 if TYPE_CHECKING:
     import xarray

@@ -19,9 +19,9 @@ from ..numerics.rootfind import ROOT
 from ..systems import System
 from .orbits import examined
 from .plan import Plan
-from .points import Clock, Point, Record, Totals, one_step, record, start
+from .reduction_tree import result, update
 from .results import Ensemble, Outcome, Solution, Stats, built, together
-from .statistics import result, update
+from .run_state import Clock, Point, Record, Totals, one_step, record, start
 
 _POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
 _ROOT_SIZE = 3  # σ, its last correction and what it moves the state by

@@ -24,12 +24,12 @@ from ...integrators.base import Integrator
 from ...numerics.caching import Bounded
 from ...numerics.pairs import on_gpu
 from ...systems import System
-from ..exclusive import alone, uses_lapack
-from ..members import params_of, with_params
+from ..lapack_lock import alone, uses_lapack
+from ..member_params import params_of, with_params
 from ..plan import Plan, Tile
-from ..points import Clock, Point, Record, Totals, one_step, record, start, try_step
-from ..statistics import accumulated
-from .spreading import OneDevice, Spread, retraced
+from ..reduction_tree import accumulated
+from ..run_state import Clock, Point, Record, Totals, one_step, record, start, try_step
+from .sharded_backend import OneDevice, Spread, retraced
 
 _DRAWN = 2**20  # numbers of a path that are drawn at once
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import jax
 import numpy as np
 
-from .placing import ClusterError
+from .executors import ClusterError
 from .plan import Plan
 
 

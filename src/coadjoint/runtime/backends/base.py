@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from ...native.refused import Refused
 from ..plan import Plan, Tile
-from ..points import Point
+from ..run_state import Point
 
 
 class Refusal(NamedTuple):

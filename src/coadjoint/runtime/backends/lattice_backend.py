@@ -17,13 +17,13 @@ from jaxtyping import Array, PyTree
 
 from ...drivers import BLOCK, Window
 from ...native.sweeps import groups_of, plane_of
-from ..exclusive import alone
-from ..members import params_of, with_params
+from ..lapack_lock import alone
+from ..member_params import params_of, with_params
 from ..plan import Plan, Tile
-from ..points import Point, Record
+from ..run_state import Point, Record
 from .base import Refusal, on_cpu
-from .hard import careful_program
-from .sites import Kernel, copies, kernel_for, threads_for
+from .nonconverged_steps import careful_program
+from .site_kernel import Kernel, copies, kernel_for, threads_for
 from .xla import Core, Starts, reduced_by_xla
 
 FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long

@@ -19,7 +19,7 @@ from ...numerics.functions import intern
 from ...numerics.pairs import on_gpu
 from ...systems import System
 from ..plan import Plan
-from ..points import Point
+from ..run_state import Point
 
 _LARGE = 2**24  # bytes of slots that are cut before they are sent: to cut is a program for each number of slots
 

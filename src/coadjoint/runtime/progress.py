@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple, Protocol
 
 from .plan import Plan
-from .points import Point
+from .run_state import Point
 
 
 class Health(NamedTuple):

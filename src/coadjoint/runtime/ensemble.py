@@ -10,11 +10,11 @@ from ..drivers import Driver
 from ..integrators.base import Integrator
 from ..integrators.tmk import TMK
 from ..systems import System
-from .options import EnsembleOptions
 from .plan import plan_ensemble
 from .reducers import Reducer
 from .results import Ensemble
-from .solving import is_stored, run_plan
+from .solve import is_stored, run_plan
+from .typed_options import EnsembleOptions
 
 if TYPE_CHECKING:
     from ..store.reading import Stored

@@ -10,12 +10,12 @@ from jaxtyping import Int
 
 from ...drivers import BLOCK, Window
 from ...numerics.caching import Bounded
-from ..exclusive import alone
+from ..lapack_lock import alone
 from ..plan import Plan, Tile
-from ..points import Clock
-from .increments import Source
-from .kernels import Held, Kernel
-from .words import as_words
+from ..run_state import Clock
+from .packing import as_words
+from .path_sampling import Source
+from .step_kernels import Held, Kernel
 from .xla import Core, careful_step
 
 

@@ -26,9 +26,9 @@ from ...native.sites import OneSite
 from ...native.sweeps import Place, Sweep, cut
 from ...numerics.caching import Bounded
 from ...systems import System
-from ..placing import cores
+from ..executors import cores
 from ..plan import Plan
-from ..points import start
+from ..run_state import start
 from .base import Refusal, attempted
 
 _OPERATIONS = 20_000  # of a sweep

@@ -21,10 +21,10 @@ from ..numerics.signatures import check_function
 from ..params import fit_params
 from ..states import check_state
 from ..systems import System
-from .attitudes import check_group
-from .members import energy_of_states, params_of
-from .points import Clock, Point, Record, record, start
+from .group_validation import check_group
+from .member_params import energy_of_states, params_of
 from .reducers import as_reducer
+from .run_state import Clock, Point, Record, record, start
 
 LARGEST_TILE = 1024  # members that are stepped together
 BACKENDS = ("auto", "native-gpu", "native", "xla")

@@ -15,12 +15,12 @@ from ...native.lanes import NativeLoop, free, native_loop, pattern
 from ...native.loop import Target
 from ...numerics.caching import Bounded
 from ...systems import System
-from ..members import with_params
+from ..member_params import with_params
 from ..plan import Plan, Tile
-from ..points import Point, Record, record, try_step
+from ..run_state import Point, Record, record, try_step
 from .base import Refusal, attempted
-from .increments import drawing
-from .words import packed, unpacked
+from .packing import packed, unpacked
+from .path_sampling import drawing
 
 OPERATIONS = 20_000  # scalar operations up to which native code pays: beyond, compiling takes too long
 WIDTH = 8  # members side by side on a CPU

@@ -15,16 +15,16 @@ from jaxtyping import PyTree
 
 from ..drivers import BLOCK
 from .backends.base import Program
-from .hosts import agreed
+from .executors import Place, threads
+from .multiprocess import agreed
 from .orbits import LARGE_GROWTH, Examination
-from .placing import Place, threads
 from .plan import Plan, Tile
-from .points import Point, Totals
+from .progress import Watch, watch
+from .reduction_tree import MergeTree
 from .results import Outcome, Stats, UnsolvedStepError, together
+from .run_state import Point, Totals
 from .sinks import Output, Sink
-from .statistics import MergeTree
-from .watchdog import Watched
-from .watching import Watch, watch
+from .stall_monitor import Watched
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
 _EASY = 2**15  # operations of a product, up to which so many steps do not take long

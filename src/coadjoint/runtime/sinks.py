@@ -10,8 +10,8 @@ from jaxtyping import PyTree
 
 from .backends.base import Program
 from .plan import Plan
-from .points import Point, Record
 from .results import Ensemble, Outcome, Solution, built
+from .run_state import Point, Record
 
 
 class Sink(Protocol):

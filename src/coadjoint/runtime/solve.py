@@ -12,15 +12,15 @@ from ..integrators.tmk import TMK
 from ..systems import System
 from .backends import choose
 from .backends.base import Program
-from .devices import over
-from .hosts import first, hearing, several
+from .device_selection import over
+from .executors import place_for
 from .loop import execute
-from .options import SolveOptions
-from .placing import place_for
+from .multiprocess import first, hearing, several
 from .plan import Plan, plan_solve
 from .results import Solution
 from .sinks import Memory
-from .tracing import run_traced
+from .traced_run import run_traced
+from .typed_options import SolveOptions
 
 if TYPE_CHECKING:
     from ..store.reading import Stored

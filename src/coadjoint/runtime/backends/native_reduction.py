@@ -20,7 +20,7 @@ from ...native.loop import Target
 from ...numerics.caching import Bounded
 from ..plan import Plan
 from .base import Refusal, attempted
-from .words import packed, unpacked, words_in
+from .packing import packed, unpacked, words_in
 
 LARGEST = 256  # words of an accumulator, …
 _OPERATIONS = 2000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA

@@ -45,8 +45,10 @@ bench-gpu: ## time it on a GPU beside CUDA C++, XLA and diffrax; name a Python w
 docs: $(READY) ## write the table that is made from the code into docs/reference/methods.md
 	$(BIN)/python docs/tables.py
 
-# Whatever a page shows is computed here; nothing is asked of the network. The page of the paper is a quick reproduction.
-site: .venv-site/.installed ## build the site into site/, with every notebook and picture run anew
+# All numbers and figures are computed here, without the network. The page of the paper is a quick reproduction.
+site: .venv-site/.installed ## build the site into site/, with every notebook and picture run anew; check spelling and language
+	.venv-site/bin/codespell
+	.venv-site/bin/python docs/_ext/language.py
 	.venv-site/bin/coadjoint reproduce --quick --out docs/generated/files/reproduction
 	rm -rf docs/generated/globe.zarr && .venv-site/bin/coadjoint run docs/globe.toml --out docs/generated/globe.zarr
 	.venv-site/bin/coadjoint plot docs/generated/globe.zarr --what globe --out docs/generated/files/globe.html

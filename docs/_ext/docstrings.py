@@ -1,7 +1,11 @@
-"""Docstrings of this library as reStructuredText: plain equations in indented blocks, lists, `names` in backquotes."""
+"""Docstrings of this library as reStructuredText.
+
+Plain equations in indented blocks, lists, `names` in backquotes, and NumPy-style sections.
+"""
 
 import functools
 import inspect
+import itertools
 import re
 import textwrap
 import unicodedata
@@ -57,7 +61,37 @@ def _indent(line: str) -> int:
 
 
 def convert(lines: list[str]) -> list[str]:
-    """The docstring with its indented blocks as equations or code, and its prose escaped."""
+    """The whole docstring: its text, then its sections as fields with definition lists."""
+    heads = [k for k, line in enumerate(lines[1:]) if re.fullmatch(r"-{3,}", line)] + [len(lines)]
+    out = _prose(lines[: heads[0]])
+    for k, end in itertools.pairwise(heads):
+        out += ["", f":{lines[k]}:", "", *_section(lines[k + 2 : end]), ""]
+    return out
+
+
+def _section(lines: list[str]) -> list[str]:
+    """Entries `name : type` with their indented descriptions; or plain text."""
+    out: list[str] = []
+    entry: list[str] = []
+
+    def flush() -> None:
+        out.extend(f"        {row}" for row in _prose(textwrap.dedent("\n".join(entry)).strip("\n").splitlines()))
+        entry.clear()
+
+    for line in lines:
+        head = re.fullmatch(r"(\*{0,2}\w+(?:, \w+)*)(?: : (.+))?", line)
+        if head and (head[2] or not line.endswith(".")):
+            flush()
+            names = ", ".join(f"**{_plain(name)}**" for name in head[1].split(", "))
+            out.append(f"    {names}" + (f" : {_line(head[2])}" if head[2] else ""))
+        else:
+            entry.append(line)
+    flush()
+    return out if any(row.startswith("    **") for row in out) else [row[4:] for row in out]
+
+
+def _prose(lines: list[str]) -> list[str]:
+    """Text with its indented blocks as equations or code, and its prose escaped."""
     out: list[str] = []
     lines = _whole_names(lines)
     margin = 0  # where the text of the current paragraph or list item begins

@@ -1,12 +1,16 @@
-"""Check the language of pages and public docstrings: private vocabulary, long sentences, missing Parameters.
+"""Check the language of pages, public docstrings, messages and CLI help.
 
-`python docs/_ext/language.py` lists the findings; `make site` runs it. The rules are those of CONTRIBUTING.md.
+The findings are words with a private meaning, sentences of more than 30 words, and public docstrings without
+Parameters. `python docs/_ext/language.py` lists them; `make site` fails if there are any.
 """
 
+import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
@@ -26,17 +30,21 @@ BANNED = {
     r"every bit|the same bits|bit for bit": "bitwise identical",
     r"\b(is|are) kept\b|keeps? (all|the|every) Casimir": "conserved, saved",
     r"that is what|what is to be had|one a core|is told|is asked|says so|knows of": "plain words",
-    r"(steps|seconds|milliseconds|ms|ns|times|iterations|members) a (step|second|spin|member|task|core)\b": "per …",
+    r"\b(steps?|seconds|milliseconds|ms|ns|times|iterations|members|numbers|rows|one) a "
+    r"(step|second|spin|member|task|core|group|batch)\b": "per …",
     r"\bof its own accord\b|by itself as it does": "automatically",
+    r"\bunsolved step|is (no |un)?solved to the end": "step that did not converge",
+    r"\bhears?\b|\bnobody\b|\bwhoever\b|\bas it is to be\b": "plain words",
+    r"\bdirect methods?\b": "classical method",
+    r"\bgiven paths?\b": "prescribed path",
 }
-FENCE = re.compile(r"^(`{3,}|:{3,}).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 def pages() -> Iterator[Path]:
     """All pages that people write."""
-    yield ROOT / "README.md"
-    for path in sorted(DOCS.rglob("*.md")):
-        if not {"generated", "_ext"} & set(path.parts):
+    yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
+    for path in sorted([*DOCS.rglob("*.md"), *DOCS.rglob("*.txt")]):
+        if not {"generated", "_ext"} & set(path.parts) and path.name != "requirements.txt":
             yield path
 
 
@@ -73,9 +81,77 @@ def findings(text: str, name: str, most: int = MOST_WORDS) -> Iterator[str]:
             yield f"{name}:{line}: {len(words)} words: {sentence[:90]}…"
 
 
+def docstrings() -> Iterator[tuple[str, Any]]:
+    """The name and the object of everything public: functions, classes, and the methods of these classes."""
+    from reference_pages import get, public
+
+    for name in (name for names in public().values() for name in names):
+        found = get(name)
+        yield name, found
+        for inner, member in vars(found).items() if inspect.isclass(found) else ():
+            member = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            if not inner.startswith("_") and inspect.isfunction(member):
+                yield f"{name}.{inner}", member
+
+
+def parameters(found: Any) -> list[str]:
+    """The names of the arguments that a user passes."""
+    if inspect.isclass(found) and (issubclass(found, Exception) or inspect.isabstract(found)):
+        return []
+    return [name for name in inspect.signature(found).parameters if name not in ("self", "args", "kwargs")]
+
+
+def plain_sections(text: str) -> str:
+    """A docstring without the headings of its NumPy-style sections and the lines `name : type` in them."""
+    body, *sections = re.split(r"^(?:\w+ ?)+\n-{3,}\n", text, flags=re.MULTILINE)
+    return "\n\n".join([body, *(re.sub(r"^\S.* : .*$|^ {4}", "", part, flags=re.MULTILINE) for part in sections)])
+
+
+def in_docstrings() -> Iterator[str]:
+    """Findings in public docstrings."""
+    for name, found in docstrings():
+        text = inspect.getdoc(found) or ""
+        yield from findings(plain_sections(text), name)
+        if not text:
+            yield f"{name}: no docstring"
+        documented = re.search(r"^(Parameters|Attributes)\n-", text, re.MULTILINE)
+        if name.count(".") < 2 + name.startswith(("coadjoint.models", "coadjoint.fluids")):
+            missing = [p for p in parameters(found) if not re.search(rf"^(\w+, )*{p}(, \w+)* :", text, re.MULTILINE)]
+            if missing:
+                yield f"{name}: {'not in' if documented else 'no'} Parameters: {', '.join(missing)}"
+
+
+def in_messages() -> Iterator[str]:
+    """Banned words in the text of exceptions and warnings."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = node.exc if isinstance(node, ast.Raise) else node
+            if not isinstance(called, ast.Call) or not (
+                isinstance(node, ast.Raise) or "warn" in ast.unparse(called.func)
+            ):
+                continue
+            text = "".join(
+                c.value for c in ast.walk(called) if isinstance(c, ast.Constant) and isinstance(c.value, str)
+            )
+            yield from findings(text, f"{path.relative_to(ROOT)}:{node.lineno}", most=10**6)
+
+
+def in_help() -> Iterator[str]:
+    """Findings in the help of the CLI."""
+    from typer.main import get_command
+
+    from coadjoint.command.cli import app
+
+    top: Any = get_command(app)
+    for name, command in [("", top), *top.commands.items()]:
+        texts = [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
+        yield from (f for text in texts for f in findings(text, f"coadjoint {name} --help"))
+
+
 def main() -> int:
     """List the findings; 1 if there are any."""
     found = [f for path in pages() for f in findings(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))]
+    found += [*in_docstrings(), *in_messages(), *in_help()]
     print("\n".join(found) if found else "No findings.")
     return bool(found)
 

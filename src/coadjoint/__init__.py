@@ -1,90 +1,113 @@
-"""coadjoint: stochastic Lie–Poisson systems, integrated with every Casimir kept to machine precision."""
+"""coadjoint: stochastic Lie–Poisson systems, integrated with every Casimir conserved to machine precision.
+
+Importing this package turns on float64 in JAX, but imports neither JAX nor the modules of the package: each public
+name is imported when it is first used, so that the command line starts quickly.
+"""
 
 import os as _os
+import sys as _sys
 from importlib import import_module as _import_module
+from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-import jax as _jax
-
 if "JAX_ENABLE_X64" not in _os.environ:
-    _jax.config.update("jax_enable_x64", True)
-# JAX would reserve three quarters of a GPU's memory at its first use, which takes a second or more on a large one.
+    if "jax" in _sys.modules:
+        _sys.modules["jax"].config.update("jax_enable_x64", True)
+    else:  # JAX reads it when it is imported
+        _os.environ["JAX_ENABLE_X64"] = "1"
+# By default JAX reserves three quarters of a GPU's memory at its first use, which takes a second or more.
 _os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-from . import fluids, models
-from .algebras import (
-    SE3,
-    SO3,
-    SU,
-    CentralExtension,
-    LieAlgebra,
-    MagneticSU,
-    Product,
-    Semidirect,
-    StructureConstants,
-    coadjoint_representation,
-)
-from .baths import double_bracket, heat_bath
-from .drivers import Brownian, Driver, Increment, Increments, Needs
-from .integrators import (
-    RKMK,
-    TMK,
-    TMK15,
-    Adaptive,
-    BathSplitting,
-    Cayley,
-    Claims,
-    CommutatorFree,
-    Cost,
-    DiscreteGradient,
-    EulerMaruyamaMK,
-    Exp,
-    Heun,
-    HeunMK,
-    ImplicitMidpoint,
-    Integrator,
-    IsospectralMidpoint,
-    LieMidpoint,
-    LieTrotter,
-    NinomiyaVictoir,
-    Recommendation,
-    Strang,
-    Tableau,
-    Tau,
-    TMKLevy,
-    TMKWeak,
-    Trapezoidal,
-    recommend,
-)
-from .numerics.rootfind import Info
-from .runtime.ensemble import ensemble
-from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
-from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
-from .runtime.sample import Sample, sample
-from .runtime.solve import solve
-from .study.convergence import Convergence, convergence
-from .systems import Noise, System, salt
-
 if _TYPE_CHECKING:
-    from .experiments.experiment import resume as resume
-    from .experiments.experiment import run as run
-    from .experiments.schema import ExperimentError as ExperimentError
-    from .store.durable import StoreError as StoreError
-    from .store.reading import Stored as Stored
-    from .store.reading import open as open
+    from . import fluids, models
+    from .algebras import (
+        SE3,
+        SO3,
+        SU,
+        CentralExtension,
+        LieAlgebra,
+        MagneticSU,
+        Product,
+        Semidirect,
+        StructureConstants,
+        coadjoint_representation,
+    )
+    from .baths import double_bracket, heat_bath
+    from .drivers import Brownian, Driver, Increment, Increments, Needs
+    from .experiments.experiment import resume, run
+    from .experiments.schema import ExperimentError
+    from .integrators import (
+        RKMK,
+        TMK,
+        TMK15,
+        Adaptive,
+        BathSplitting,
+        Cayley,
+        Claims,
+        CommutatorFree,
+        Cost,
+        DiscreteGradient,
+        EulerMaruyamaMK,
+        Exp,
+        Heun,
+        HeunMK,
+        ImplicitMidpoint,
+        Integrator,
+        IsospectralMidpoint,
+        LieMidpoint,
+        LieTrotter,
+        NinomiyaVictoir,
+        Recommendation,
+        Strang,
+        Tableau,
+        Tau,
+        TMKLevy,
+        TMKWeak,
+        Trapezoidal,
+        recommend,
+    )
+    from .numerics.rootfind import Info
+    from .runtime.ensemble import ensemble
+    from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
+    from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
+    from .runtime.sample import Sample, sample
+    from .runtime.solve import solve
+    from .store.durable import StoreError
+    from .store.reading import Stored, open
+    from .study.convergence import Convergence, convergence
+    from .systems import Noise, System, salt
 
 __version__ = "0.1.0"
 
-# What belongs to stores and experiments is imported when it is first used.
-_LAZY = {
-    "ExperimentError": ".experiments.schema",
-    "StoreError": ".store.durable",
-    "Stored": ".store.reading",
-    "open": ".store.reading",
-    "resume": ".experiments.experiment",
-    "run": ".experiments.experiment",
+# The module of each public name. Static checkers read the imports above instead.
+_PUBLIC = {
+    ".": "fluids models",
+    ".algebras": (
+        "CentralExtension LieAlgebra MagneticSU Product SE3 SO3 SU Semidirect StructureConstants "
+        "coadjoint_representation"
+    ),
+    ".baths": "double_bracket heat_bath",
+    ".drivers": "Brownian Driver Increment Increments Needs",
+    ".experiments.experiment": "resume run",
+    ".experiments.schema": "ExperimentError",
+    ".integrators": (
+        "Adaptive BathSplitting Cayley Claims CommutatorFree Cost DiscreteGradient EulerMaruyamaMK Exp Heun HeunMK "
+        "ImplicitMidpoint Integrator IsospectralMidpoint LieMidpoint LieTrotter NinomiyaVictoir RKMK "
+        "Recommendation Strang TMK TMK15 TMKLevy TMKWeak Tableau Tau Trapezoidal recommend"
+    ),
+    ".numerics.rootfind": "Info",
+    ".runtime.ensemble": "ensemble",
+    ".runtime.reducers": "Covariance Mean Quantiles Reducer",
+    ".runtime.results": "Ensemble Solution Stats UnsolvedStepError",
+    ".runtime.sample": "Sample sample",
+    ".runtime.solve": "solve",
+    ".store.durable": "StoreError",
+    ".store.reading": "Stored open",
+    ".study.convergence": "Convergence convergence",
+    ".systems": "Noise System salt",
 }
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = [
     "RKMK",
     "SE3",
@@ -161,9 +184,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    if name in _LAZY:
-        return getattr(_import_module(_LAZY[name], __name__), name)
-    raise AttributeError(f"module 'coadjoint' has no attribute {name!r}")
+    module = _MODULES.get(name)
+    if module is not None and module != ".":
+        value = getattr(_import_module(module, __name__), name)
+    elif not name.startswith("_") and _find_spec(f"{__name__}.{name}") is not None:
+        value = _import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module 'coadjoint' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -21,7 +21,7 @@ test: $(READY) ## run the tests
 
 # The other end of what is supported: the newest Python on the machine, the newest releases of everything. What depends
 # on them: laws, native code (which must be taken), stores, the pages.
-NEWEST := tests/laws tests/native $(wildcard $(patsubst %,tests/unit/test_%.py,\
+NEWEST := tests/laws tests/stepcompiler $(wildcard $(patsubst %,tests/unit/test_%.py,\
 	backends clusters combinations dependencies doubledouble kill lanes* native* old_stores readme store))
 
 test-newest: $(READY) ## run the tests of what depends on versions, with the newest of everything

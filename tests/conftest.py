@@ -73,7 +73,7 @@ def share_contexts():
 
 def leave_out_passes():
     """Native code without LLVM's passes is there in a third of the time, half as fast, and has the same bits."""
-    from coadjoint.native import cpu, gpu
+    from stepcompiler.targets import cpu, gpu
 
     cpu.compiled = gpu.compiled = partial(cpu.compiled, level=0)
 
@@ -81,8 +81,8 @@ def leave_out_passes():
 @pytest.fixture(autouse=True)
 def all_passes(request, monkeypatch):
     """Where native code itself is tested, its bits at every level, too, it is a user's."""
-    if request.path.parent.name == "native":
-        from coadjoint.native import cpu
+    if request.path.parent.name == "stepcompiler":
+        from stepcompiler.targets import cpu
 
         monkeypatch.setattr(cpu, "compiled", getattr(cpu.compiled, "func", cpu.compiled))
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coadjoint.native.cpu import Cpu
-from coadjoint.native.lanes import native_loop, pattern
+from stepcompiler.compile import native_loop, pattern
+from stepcompiler.targets.cpu import Cpu
 
 
 def step_of(fn):

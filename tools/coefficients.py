@@ -1,6 +1,6 @@
-"""Fits the polynomials of `native/mathematics` and writes them down.
+"""Fits the polynomials of `stepcompiler/mathematics` and writes them down.
 
-    python tools/coefficients.py            # writes src/coadjoint/native/mathematics/coefficients.py
+    python tools/coefficients.py            # writes src/stepcompiler/mathematics/coefficients.py
     python tools/coefficients.py --check    # fits anew, and says whether the file has the same numbers
 
 Each is a minimax fit by Remez's exchange in 60 digits, of the error of what the polynomial is used for, rounded.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import mpmath as mp
 
-INTO = Path(__file__).parents[1] / "src" / "coadjoint" / "native" / "mathematics" / "coefficients.py"
+INTO = Path(__file__).parents[1] / "src" / "stepcompiler" / "mathematics" / "coefficients.py"
 mp.mp.dps = 60
 QUARTER = mp.pi / 4
 HALF_LOG2 = mp.log(2) / 2

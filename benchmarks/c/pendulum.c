@@ -5,7 +5,7 @@
  *
  * sigma is found by the chord method with the Jacobian frozen at the start, from sigma = 0, until what is left to
  * correct is below the tolerance, by the same tests as in the library; the last correction is applied to first order.
- * sin and cos are the polynomials of src/coadjoint/native/mathematics, reduced by pi/2 in three parts, within 1 ulp.
+ * sin and cos are the polynomials of src/stepcompiler/mathematics, reduced by pi/2 in three parts, within 1 ulp.
  */
 #include "vectors.h"
 

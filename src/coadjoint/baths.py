@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.jaxprs.interning import Constant
+
 from .algebras.base import Element, LieAlgebra, State
 from .noises import Noise
-from .numerics import checks
-from .numerics.functions import Constant
+from .numerics import validation
 from .states import check_elements
 from .systems import System
 
@@ -171,7 +172,7 @@ def _check_system(name: str, system: Any) -> None:
 
 def _positive(name: str, value: Any) -> Any:
     """A number above 0; a traced one passes, so that it can be differentiated."""
-    if checks.is_traced(value):
+    if validation.is_traced(value):
         return value
     hint = "; double_bracket(system, friction=...) has friction and no noise" if name == "temperature" else ""
     if callable(value):
@@ -191,7 +192,7 @@ def _fields(system: System, fields: Any) -> Array | None:
     if fields is None:
         return None
     algebra = system.algebra
-    stack = jnp.asarray(checks.numbers("fields", fields))
+    stack = jnp.asarray(validation.numbers("fields", fields))
     stack = stack[None] if stack.shape == algebra.shape else stack
     if stack.shape[1:] != algebra.shape or len(stack) == 0:
         shape = ", ".join(map(str, algebra.shape))
@@ -199,7 +200,7 @@ def _fields(system: System, fields: Any) -> Array | None:
     if jnp.iscomplexobj(stack) and algebra.dtype == jnp.float64:
         raise TypeError("fields must be real on a real algebra, not complex.")
     stack = stack.astype(algebra.dtype)
-    if not checks.is_traced(stack):
+    if not validation.is_traced(stack):
         if not np.all(np.isfinite(np.asarray(stack))):
             raise ValueError("fields must be finite: they have a NaN or an infinity.")
         check_elements(algebra, "fields", stack)
@@ -208,7 +209,7 @@ def _fields(system: System, fields: Any) -> Array | None:
 
 def _unbounded(system: System) -> str | None:
     """What speaks against exp(−h/T): a way along an orbit to states as large as one likes on which h does not grow."""
-    if system.algebra.dim > _LARGEST or checks.is_traced(system):
+    if system.algebra.dim > _LARGEST or validation.is_traced(system):
         return None
     size, energy = (np.asarray(x) for x in _far_away(system))
     far = size[:, 1] > 3.0 * size[:, 0]

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from stepcompiler.device_arrays import placed
+from stepcompiler.jaxprs.interning import Constant, Function, intern
+
 from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, UnplacedSalt, WithoutParams
-from .numerics import checks
-from .numerics.arrays import placed
-from .numerics.functions import Constant, Function, intern
+from .numerics import validation
 from .numerics.signatures import check_captured, check_function, check_signature, described
 from .params import whole
 from .states import any_element, check_elements
@@ -56,7 +57,7 @@ class Tracer(NamedTuple):
     def gradient(self, fn: Any, h: Function) -> Function:
         """∂h/∂μ by hand, compared with that of h."""
         function = self._array("gradient", self._whole(fn), self._trace("gradient", fn), self._shapes(), "shape")
-        if not checks.is_traced((self.params, function.consts, h.consts)):
+        if not validation.is_traced((self.params, function.consts, h.consts)):
             given, exact = map(np.asarray, _two_gradients(self.algebra, function, h, self._args, self._random()))
             worst = float(np.max(np.abs(given - exact)))
             if not worst <= 1e-8 * (1 + float(np.max(np.abs(exact)))):
@@ -124,7 +125,7 @@ class Tracer(NamedTuple):
 
     def _apply(self, noise: Any) -> tuple[tuple[str, ...], int]:
         """The signature of `apply`, and `size`."""
-        size = checks.count("noise.size", noise.size)
+        size = validation.count("noise.size", noise.size)
         if not callable(noise.apply):
             raise TypeError(f"noise.apply must be a function apply(mu, dS), not {described(noise.apply)}.")
         check_captured("noise.apply", noise.apply)
@@ -174,7 +175,7 @@ class Tracer(NamedTuple):
             return beta * scale.reshape(-1, *(1,) * (beta.ndim - 1))
 
         function = intern(self._whole(fields), self._shapes()[1])
-        if not any_element(self.algebra.value) and not checks.is_traced((self.params, function.consts)):
+        if not any_element(self.algebra.value) and not validation.is_traced((self.params, function.consts)):
             check_elements(self.algebra.value, "beta", _called(function, self._args))
         return SaltOfParams(jax.eval_shape(function, self._shapes()[1]).shape[0], function)
 
@@ -223,7 +224,7 @@ class Tracer(NamedTuple):
 
     def _check_values(self, name: str, function: Function, args: Callable, with_params: bool = True) -> None:
         """Raise if what a function returns at a random state is not an element of the algebra."""
-        if any_element(self.algebra.value) or checks.is_traced((self.params, function.consts)):
+        if any_element(self.algebra.value) or validation.is_traced((self.params, function.consts)):
             return
         mu = _element(self.algebra, self._random())
         given = (*args(mu), *(self._args if with_params else ()))

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.jaxprs.interning import Constant, Function
+
 from .algebras.base import Element, State
-from .numerics import checks
-from .numerics.functions import Constant, Function
+from .numerics import validation
 from .numerics.signatures import check_function
 
 
@@ -173,7 +174,7 @@ def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
 
 
 def _fixed_salt(beta: Any) -> Salt:
-    array = jnp.asarray(checks.numbers("beta", beta))
-    if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
+    array = jnp.asarray(validation.numbers("beta", beta))
+    if not validation.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
         raise ValueError("beta must be finite: it has a NaN or an infinity.")
     return Salt(array)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .numerics import checks
+from .numerics import validation
 from .numerics.contents import content_key
 
 _PLAIN = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
@@ -61,7 +61,7 @@ def fit_params(old: PyTree, fixed: Fixed, new: PyTree) -> PyTree:
     fixed.check(rest)
 
     def fit(path: tuple, a: Array, b: Any) -> Array:
-        b = checks.numbers(_name(path), b, kinds="fiucb")
+        b = validation.numbers(_name(path), b, kinds="fiucb")
         if not np.can_cast(b.dtype, a.dtype, "same_kind"):
             raise TypeError(
                 f"{_name(path)} is of type {b.dtype}, but the system was made with {a.dtype}: "
@@ -83,7 +83,7 @@ def _as_array(path: tuple, x: Any) -> Array:
         if jnp.issubdtype(x.dtype, jax.dtypes.extended):
             raise TypeError(f"{_name(path)} is a JAX key, which cannot be a parameter: give jax.random.key_data(key).")
         return x
-    return jnp.asarray(checks.numbers(_name(path), x, kinds="fiucb"))
+    return jnp.asarray(validation.numbers(_name(path), x, kinds="fiucb"))
 
 
 def _name(path: tuple) -> str:

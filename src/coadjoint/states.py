@@ -7,26 +7,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from stepcompiler.cache import Bounded
+from stepcompiler.device_arrays import placed
+from stepcompiler.jaxprs.numpy_eval import straight
+
 from .algebras.base import LieAlgebra
 from .algebras.compose import any_array
-from .numerics import checks
-from .numerics.arrays import placed
-from .numerics.caching import Bounded
-from .numerics.straight import straight
+from .numerics import validation
 
 _nearest: Bounded[Any] = Bounded()  # programs that give the element nearest to a matrix
 
 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
     """A state (or a stack of them) as an array of the algebra's type, or an error that says what is wrong with it."""
-    checks.require_float64()
-    array = checks.numbers(name, mu)
+    validation.require_float64()
+    array = validation.numbers(name, mu)
     if array.dtype.kind == "c" and algebra.dtype == jnp.float64:
         raise TypeError(f"{name} is complex, but states of {type(algebra).__name__} are real.")
     shape = (*leading, *algebra.shape)
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape} for {type(algebra).__name__}, not {array.shape}.")
-    if not checks.is_traced(array):
+    if not validation.is_traced(array):
         host = np.asarray(array)
         if not np.all(np.isfinite(host)):
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(host))[0])
@@ -44,7 +45,7 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
 
     all_nearest = jax.vmap(nearest) if leading else nearest
     numbers, structure = jax.tree.flatten(algebra)
-    if numbers or checks.is_traced(states):
+    if numbers or validation.is_traced(states):
         return all_nearest(states)
     # By NumPy, with the same bits: JAX would compile some fifty programs of one operation each.
     run = _nearest.get((structure, states.shape), lambda: straight(jax.make_jaxpr(all_nearest)(states)))
@@ -61,7 +62,7 @@ def check_elements(algebra: LieAlgebra, name: str, stack: Any, beside: Any = Non
 
     `beside`: for the value x of the function `name`, an element beside which round-off counts as zero.
     """
-    if any_element(algebra) or checks.is_traced(stack):
+    if any_element(algebra) or validation.is_traced(stack):
         return
     host, returned, around = np.asarray(stack), beside is not None, 0.0 if beside is None else beside
     for k, one in enumerate(host):

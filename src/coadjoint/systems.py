@@ -9,16 +9,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from stepcompiler.jaxprs.interning import Constant, Function
+
 from .algebras.base import Element, LieAlgebra, State
 from .callables import Tracer
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import SaltOfParams, Stirring
 from .noises import salt as salt
-from .numerics import checks
-from .numerics.functions import Constant, Function
+from .numerics import validation
+from .numerics.html import as_html
 from .numerics.signatures import described
-from .numerics.text import as_html
 from .params import Fixed, fit_params, split
 from .states import check_state
 
@@ -66,11 +67,11 @@ class System(eqx.Module):
         forcing: Callable[..., Element] | Sequence[Callable[..., Element]] = (),
         dissipation: Callable[..., State] | None = None,
     ):
-        checks.require_float64()
+        validation.require_float64()
         if not isinstance(algebra, LieAlgebra):
             raise TypeError(f"algebra must be a LieAlgebra such as SO3(), not {described(algebra)}.")
         self._algebra = Constant(algebra)
-        self.side = checks.choice("side", side, ("left", "right"))
+        self.side = validation.choice("side", side, ("left", "right"))
         self.params, rest = split(params)
         self._fixed = Fixed.of(rest)
         trace = Tracer(self._algebra, self.params, rest)
@@ -132,7 +133,7 @@ class System(eqx.Module):
             return self.additive
         if any(isinstance(n, SaltOfParams) for n in self.noises):
             return False  # other params may be given
-        if M > _MOST_COMMUTING or checks.is_traced(self.noises):
+        if M > _MOST_COMMUTING or validation.is_traced(self.noises):
             return False
         with jax.ensure_compile_time_eval():
             return bool(_commute(self))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coadjoint.numerics.arrays import placed
+from stepcompiler.device_arrays import placed
 
 
 def test_no_program_is_compiled_and_memory_is_not_shared(compilations):

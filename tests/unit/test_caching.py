@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from coadjoint.numerics.caching import Bounded
+from stepcompiler.cache import Bounded
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten():

@@ -421,13 +421,13 @@ def shown(name, value):
 @pytest.mark.parametrize(
     "name, usual, other, words",
     [
-        ("coadjoint.native.ARITHMETIC", None, 99, "the arithmetic of native code is 99, not "),
+        ("stepcompiler.ARITHMETIC", None, 99, "the arithmetic of native code is 99, not "),
         ("jax.__version__", None, None, r"coadjoint cannot be imported there \(import of coadjoint"),
     ],
     ids=["other arithmetic", "no coadjoint"],
 )
 def test_a_worker_that_differs_is_refused_by_name(client, tmp_path, name, usual, other, words):
-    from coadjoint import native
+    import stepcompiler
 
     worker = next(iter(client.nthreads()))
     client.run(hidden, name, other, workers=[worker])
@@ -436,7 +436,7 @@ def test_a_worker_that_differs_is_refused_by_name(client, tmp_path, name, usual,
         with pytest.raises(ClusterError, match=rf"worker {worker}: {words}"):
             ensemble(on=client, out=tmp_path / "run.zarr")
     finally:
-        client.run(shown, name, native.ARITHMETIC if other else None, workers=[worker])
+        client.run(shown, name, stepcompiler.ARITHMETIC if other else None, workers=[worker])
     assert early() and not list(tmp_path.iterdir())
 
 
@@ -497,14 +497,14 @@ def test_a_worker_that_comes_later_and_differs_gets_no_tiles(client, capsys):
 
     def greet_and_change(self, out):
         greet(self, out)
-        client.run(hidden, "coadjoint.native.ARITHMETIC", 99, workers=[worker])
+        client.run(hidden, "stepcompiler.ARITHMETIC", 99, workers=[worker])
 
-    from coadjoint import native
+    import stepcompiler
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connecting.Cluster, "_greet", greet_and_change)
         there = ensemble(on=client)
-    client.run(shown, "coadjoint.native.ARITHMETIC", native.ARITHMETIC, workers=[worker])
+    client.run(shown, "stepcompiler.ARITHMETIC", stepcompiler.ARITHMETIC, workers=[worker])
     np.testing.assert_array_equal(there.mu, ensemble().mu)
     said = capsys.readouterr().err
     assert f"worker {worker} gets no tiles: the arithmetic of native code is 99" in said

@@ -8,9 +8,9 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.integrators.implicit import Unknowns, explicit_coordinates
-from coadjoint.numerics.caching import Bounded
-from coadjoint.numerics.dependence import depends
 from coadjoint.runtime.backends import xla
+from stepcompiler.cache import Bounded
+from stepcompiler.jaxprs.sparsity import depends
 
 X = jnp.arange(4.0)
 CASES = {

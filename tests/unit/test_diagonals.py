@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from coadjoint.fluids import laplacians as dg
 from coadjoint.models import matrix_to_fourier
-from coadjoint.numerics import diagonals as dg
 
 
 def skew(n, seed=0):

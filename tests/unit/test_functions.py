@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coadjoint.numerics.functions import Constant, intern
+from stepcompiler.jaxprs.interning import Constant, intern
 
 X = jax.ShapeDtypeStruct((3,), jnp.float64)
 x = np.array([0.3, -0.7, 1.1])

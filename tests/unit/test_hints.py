@@ -9,8 +9,8 @@ import pytest
 from natively import called, compiled, made
 
 import coadjoint as cj
-from coadjoint.numerics.hints import likely, low_precision, no_fma, unlikely
-from coadjoint.numerics.optimistic import optimistic_map
+from stepcompiler.hints import likely, low_precision, no_fma, unlikely
+from stepcompiler.jaxprs.optimistic import optimistic_map
 
 
 def plain(fn):
@@ -171,7 +171,7 @@ def test_optimistic_map_takes_any_function_of_that_name():
 
 
 NAMES = """likely unlikely rough roughly rounded seldom guessed low_precision no_fma single_precision optimistic_map
-coadjoint_likely coadjoint_unlikely coadjoint_no_fma coadjoint_low_precision hinted""".split()
+stepcompiler_likely stepcompiler_unlikely stepcompiler_no_fma stepcompiler_low_precision hinted""".split()
 
 
 def function_called(name):

@@ -7,10 +7,10 @@ import pytest
 from natively import called, made
 
 import coadjoint as cj
-from coadjoint.native import cpu
-from coadjoint.numerics.hints import likely, low_precision, unlikely
-from coadjoint.numerics.optimistic import optimistic_map
-from coadjoint.numerics.series import stumpff
+from coadjoint.numerics.special_functions import stumpff
+from stepcompiler.hints import likely, low_precision, unlikely
+from stepcompiler.jaxprs.optimistic import optimistic_map
+from stepcompiler.targets import cpu
 
 
 def test_a_guess_is_what_it_guesses():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from natively import compiled, made
 
-from coadjoint.native.cpu import Cpu
-from coadjoint.native.lanes import native_loop
-from coadjoint.native.refused import Refused
-from coadjoint.numerics.hints import likely
+from stepcompiler.compile import native_loop
+from stepcompiler.errors import Refused
+from stepcompiler.hints import likely
+from stepcompiler.targets.cpu import Cpu
 
 A = np.random.default_rng(0).standard_normal((4, 4))
 halved = lambda x, least: jax.lax.while_loop(lambda s: s[0] ** 2 > least, lambda s: (0.5 * s[0], s[1] + x), (x, x))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.native.provenance import Sited
-from coadjoint.native.sites import OneSite
 from coadjoint.runtime import loop
 from coadjoint.runtime.backends import lattice_backend, site_kernel, step_kernels, xla
+from stepcompiler.lattices.lattice_lowering import OneSite
+from stepcompiler.lattices.site_values import Sited
 
 DT, STEPS = 0.02, 11
 SIDES = (5, 7)  # sites that are no multiple of eight

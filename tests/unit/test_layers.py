@@ -9,19 +9,23 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "src" / "coadjoint"
+SRC = Path(__file__).parents[2] / "src"
 
 
 class Layer(NamedTuple):
-    modules: tuple[str, ...]  # patterns; the first layer that matches takes a module
+    modules: tuple[str, ...]  # patterns, without `coadjoint.`; the first layer that matches takes a module
     knows: tuple[str, ...] = ()  # the layers it may import, besides itself
     knows_lazily: tuple[str, ...] = ()  # the same, inside a function or for type checking only
 
 
-CORE = ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "models", "native", "runtime")
+CORE = (
+    *("compiler", "numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "models"),
+    "runtime",
+)
 
 LAYERS = {
-    "numerics": Layer(("numerics", "numerics.*")),
+    "compiler": Layer(("stepcompiler", "stepcompiler.*")),
+    "numerics": Layer(("numerics", "numerics.*"), ("compiler",)),
     "algebra interface": Layer(
         (
             "algebras.base",
@@ -31,23 +35,26 @@ LAYERS = {
             "algebras.exponentials",
             "algebras.invariants",
         ),
-        ("numerics",),
+        ("compiler", "numerics"),
         ("algebras",),  # g * h makes a product
     ),
-    "algebras": Layer(("algebras", "algebras.*"), ("numerics", "algebra interface")),
-    "drivers": Layer(("drivers", "drivers.*"), ("numerics",)),
+    "algebras": Layer(("algebras", "algebras.*"), ("compiler", "numerics", "algebra interface")),
+    "drivers": Layer(("drivers", "drivers.*"), ("compiler", "numerics")),
     "systems": Layer(
-        ("systems", "states", "noises", "callables", "params", "baths"), ("numerics", "algebra interface", "algebras")
+        ("systems", "states", "noises", "callables", "params", "baths"),
+        ("compiler", "numerics", "algebra interface", "algebras"),
     ),
     # An integrator knows an algebra only through its methods, hence not one concrete algebra.
-    "integrators": Layer(("integrators", "integrators.*"), ("numerics", "algebra interface", "drivers", "systems")),
-    "models": Layer(
-        ("models", "models.*", "fluids", "fluids.*"), ("numerics", "algebra interface", "algebras", "systems")
+    "integrators": Layer(
+        ("integrators", "integrators.*"), ("compiler", "numerics", "algebra interface", "drivers", "systems")
     ),
-    "native": Layer(("native", "native.*"), ("numerics",)),
+    "models": Layer(
+        ("models", "models.*", "fluids", "fluids.*"),
+        ("compiler", "numerics", "algebra interface", "algebras", "systems"),
+    ),
     "runtime": Layer(
         ("runtime", "runtime.*", "study", "study.*"),
-        ("numerics", "algebra interface", "algebras", "drivers", "systems", "integrators", "native"),
+        ("compiler", "numerics", "algebra interface", "algebras", "drivers", "systems", "integrators"),
         ("edge",),
     ),
     "edge": Layer(
@@ -61,15 +68,26 @@ LAYERS = {
 }
 
 # What the core imports; the other dependencies belong to the edge, or into a function.
-CORE_DEPENDENCIES = {"equinox", "jax", "jaxtyping", "llvmlite", "numpy"} | sys.stdlib_module_names
+CORE_DEPENDENCIES = {"equinox", "jax", "jaxtyping", "numpy"} | sys.stdlib_module_names
+COMPILER_DEPENDENCIES = {"jax", "jaxtyping", "llvmlite", "numpy"} | sys.stdlib_module_names
+PACKAGE_NAMES = {"coadjoint", "stepcompiler"}
 
 
 def module_name(path: Path) -> str:
-    """The dotted name inside the package: `algebras/so3.py` is `algebras.so3`, `__init__.py` is ``."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+    """The dotted name without `coadjoint`: `algebras.so3` for coadjoint/algebras/so3.py."""
+    return without_coadjoint(".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"))
 
 
-FILES = sorted(ROOT.rglob("*.py"))
+def without_coadjoint(name: str) -> str:
+    return "" if name == "coadjoint" else name.removeprefix("coadjoint.")
+
+
+def with_coadjoint(module: str) -> list[str]:
+    parts = module.split(".") if module else []
+    return parts if parts[:1] == ["stepcompiler"] else ["coadjoint", *parts]
+
+
+FILES = sorted(SRC.rglob("*.py"))
 MODULES = {module_name(path) for path in FILES}
 PACKAGES = {module_name(path) for path in FILES if path.name == "__init__.py"}
 
@@ -99,17 +117,18 @@ def targets(node: ast.Import | ast.ImportFrom, module: str, is_package: bool) ->
         return
     base = node.module or ""
     if node.level:
-        here = ["coadjoint", *module.split(".")] if module else ["coadjoint"]
+        here = with_coadjoint(module)
         up = node.level - is_package
         base = ".".join([*here[: len(here) - up], *filter(None, [base])])
     for alias in node.names:  # `from . import so3` names a module, `from .so3 import SO3` does not
         name = f"{base}.{alias.name}"
-        yield name if name.removeprefix("coadjoint.") in MODULES else base
+        yield name if without_coadjoint(name) in MODULES else base
 
 
 def violations(module: str, source: str, is_package: bool) -> Iterator[str]:
     layer = layer_of(module)
-    file = f"src/coadjoint/{module.replace('.', '/')}"
+    file = "/".join(["src", *with_coadjoint(module)])
+    dependencies = COMPILER_DEPENDENCIES if layer == "compiler" else CORE_DEPENDENCIES
     if layer is None:
         yield f"{file} belongs to no layer: give it one in LAYERS and in the table of CONTRIBUTING.md"
         return
@@ -117,9 +136,9 @@ def violations(module: str, source: str, is_package: bool) -> Iterator[str]:
     for node, lazy in imports(ast.parse(source)):
         allowed = knows | set(LAYERS[layer].knows_lazily) if lazy else knows
         for target in dict.fromkeys(targets(node, module, is_package)):
-            top, _, inner = target.partition(".")
-            if top != "coadjoint":
-                if not lazy and layer != "edge" and top not in CORE_DEPENDENCIES:
+            top, inner = target.partition(".")[0], without_coadjoint(target)
+            if top not in PACKAGE_NAMES:
+                if not lazy and layer != "edge" and top not in dependencies:
                     yield f"{file}, line {node.lineno}: import {top} inside the function that needs it"
             elif layer_of(inner) not in allowed:
                 where = "anywhere" if lazy else "at module level"
@@ -129,7 +148,7 @@ def violations(module: str, source: str, is_package: bool) -> Iterator[str]:
                 )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
 def test_imports_go_down_only(path):
     module = module_name(path)
     found = list(violations(module, path.read_text(encoding="utf-8"), module in PACKAGES))
@@ -147,7 +166,7 @@ def docstring_lines(node):
     return text.end_lineno - text.lineno + 1
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
 def test_files_and_functions_are_short(path):
     """Docstrings are not counted: those of public names list every parameter."""
     source = path.read_text(encoding="utf-8")
@@ -169,9 +188,9 @@ def import_graph():
         for node, lazy in imports(ast.parse(path.read_text(encoding="utf-8"))):
             if not lazy:
                 found |= {
-                    t.removeprefix("coadjoint").lstrip(".")
+                    without_coadjoint(t)
                     for t in targets(node, module, module in PACKAGES)
-                    if t.split(".")[0] == "coadjoint"
+                    if t.split(".")[0] in PACKAGE_NAMES
                 }
         graph[module] = found & MODULES - {module}
     return graph
@@ -205,8 +224,8 @@ def test_layers_only_know_layers_above_them_in_the_table():
 @pytest.mark.parametrize(
     "module, source",
     [
-        ("numerics.series", "from ..algebras.so3 import SO3"),
-        ("numerics.series", "import coadjoint"),
+        ("numerics.special_functions", "from ..algebras.so3 import SO3"),
+        ("numerics.special_functions", "import coadjoint"),
         ("algebras.so3", "from ..systems import System"),
         ("algebras.so3", "def f():\n    from ..systems import System"),
         ("drivers.brownian", "from ..algebras import SO3"),
@@ -219,6 +238,10 @@ def test_layers_only_know_layers_above_them_in_the_table():
         ("runtime.solution", "import xarray as xr"),
         ("", "from .report.plotting import plot"),
         ("misplaced", ""),
+        ("stepcompiler.compile", "from coadjoint.numerics import random"),
+        ("stepcompiler.compile", "def f():\n    import coadjoint"),
+        ("stepcompiler.compile", "import equinox"),
+        ("runtime.solve", "import llvmlite"),
     ],
 )
 def test_a_wrong_import_is_found(module, source):
@@ -228,8 +251,11 @@ def test_a_wrong_import_is_found(module, source):
 @pytest.mark.parametrize(
     "module, source",
     [
-        ("numerics.series", "import jax.numpy as jnp\nimport math"),
-        ("algebras.se3", "from .so3 import SO3\nfrom ..numerics.series import sinc\nfrom .base import LieAlgebra"),
+        ("numerics.special_functions", "import jax.numpy as jnp\nimport math"),
+        (
+            "algebras.se3",
+            "from .so3 import SO3\nfrom ..numerics.special_functions import sinc\nfrom .base import LieAlgebra",
+        ),
         ("integrators.tmk", "from .base import Integrator\nfrom ..algebras.base import LieAlgebra"),
         ("runtime.solve", "def solve():\n    from ..store import Store"),
         (
@@ -237,6 +263,8 @@ def test_a_wrong_import_is_found(module, source):
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..store.recording import Store",
         ),
         ("runtime.solution", "def to_xarray():\n    import xarray as xr"),
+        ("stepcompiler.compile", "from .errors import Refused\nfrom llvmlite import ir\nimport numpy as np"),
+        ("numerics.random", "from stepcompiler.hints import no_fma"),
         ("command.cli", "import typer\nimport coadjoint as cj\nfrom ..store import Store"),
         ("", "from .models import heavy_top\nfrom .runtime.solve import solve"),
     ],

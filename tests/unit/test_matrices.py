@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
+from coadjoint.fluids import laplacians as dg
 from coadjoint.integrators import matrix, matrix_series, past, products
 from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
-from coadjoint.numerics import diagonals as dg
-from coadjoint.numerics import pairs, single
-from coadjoint.numerics.functions import primitives
+from coadjoint.numerics import split_complex as sc
 from coadjoint.runtime import blas, results
 from coadjoint.runtime.backends import sharded_backend, xla
 from coadjoint.runtime.plan import plan_ensemble, plan_solve
 from coadjoint.store.configuration import configuration
+from stepcompiler.jaxprs import mixed_precision
+from stepcompiler.jaxprs.interning import primitives
 
 METHODS = {
     "isospectral": cj.IsospectralMidpoint,
@@ -151,15 +152,15 @@ def test_tanh_and_its_reach():
         S = skew(n, size)
         lam, v = np.linalg.eigh(-1j * np.asarray(S))
         want = (v * (1j * np.tan(lam))) @ v.conj().T
-        a, left = jax.jit(tanh)(pairs.pair(S))
-        error = np.abs(np.asarray(pairs.unpair(a, n)) - want).max() / np.abs(want).max()
+        a, left = jax.jit(tanh)(sc.pair(S))
+        error = np.abs(np.asarray(sc.unpair(a, n)) - want).max() / np.abs(want).max()
         assert (error < 1e-12) == exact == (float(left) < 1e-12), (size, error, left)
 
 
 @jax.jit
 def _mean_state(W, S, both):
-    got, left = _Step(Rule(False, True, 1e-13, 30), W, lambda X: X, None).mean_state(pairs.pair(S), pairs.pair(both))
-    return pairs.unpair(got, len(W)), left
+    got, left = _Step(Rule(False, True, 1e-13, 30), W, lambda X: X, None).mean_state(sc.pair(S), sc.pair(both))
+    return sc.unpair(got, len(W)), left
 
 
 @pytest.mark.parametrize(("size", "exact"), [(0.02, True), (0.1, True), (0.5, False), (1.3, False)])
@@ -179,13 +180,13 @@ def test_the_mean_state_and_its_reach(size, exact):
 
 def test_products_of_pairs():
     n = 70
-    levels = pairs.Level.DOUBLE, pairs.Level.FINE, pairs.Level.LOW, pairs.Level.LEAST
+    levels = sc.Level.DOUBLE, sc.Level.FINE, sc.Level.LOW, sc.Level.LEAST
 
     @jax.jit
     def products(A, B):
-        a, b = pairs.pair(A), pairs.pair(B)
-        square = pairs.symmetric_product(a, a, pairs.Level.DOUBLE, 1)
-        return [pairs.unpair(x, n) for x in (*(pairs.product(a, b, level) for level in levels), square)]
+        a, b = sc.pair(A), sc.pair(B)
+        square = sc.symmetric_product(a, a, sc.Level.DOUBLE, 1)
+        return [sc.unpair(x, n) for x in (*(sc.product(a, b, level) for level in levels), square)]
 
     A, B = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
     got, *roughly, square = products(A, B)
@@ -203,10 +204,10 @@ def test_products_of_pairs():
 def test_symmetric_products_by_panels_as_a_gpu_takes_them(sign, right, rest, monkeypatch):
     """Four panels, and rows beyond them."""
     n = 24
-    monkeypatch.setattr(pairs, "_PANELS", n - rest)
+    monkeypatch.setattr(sc, "_PANELS", n - rest)
     S, W = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
     A, B = {(-1, -1): (S @ W, S), (1, -1): (S, S), (1, 1): (S @ S, S @ S @ S @ S), (-1, 1): (S, S @ S)}[sign, right]
-    product = lambda A, B: pairs.unpair(pairs._by_panels(pairs.pair(A), pairs.pair(B), sign, right), n)
+    product = lambda A, B: sc.unpair(sc._by_panels(sc.pair(A), sc.pair(B), sign, right), n)
     got = np.asarray(jax.jit(product)(A, B))
     np.testing.assert_allclose(got, A @ B, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(got, sign * got.conj().T)
@@ -218,12 +219,12 @@ def test_symmetric_products_by_two_real_ones(sign, right):
     n = 23
     S, W = np.asarray(skew(n, 1.0, 1)), np.asarray(skew(n, 1.0, 2))
     A, B = {(-1, -1): (S @ W, S), (1, -1): (S, S), (1, 1): (S @ S, S @ S @ S @ S), (-1, 1): (S, S @ S)}[sign, right]
-    levels = {pairs.Level.DOUBLE: 1e-15, pairs.Level.LOW: 1e-6}
+    levels = {sc.Level.DOUBLE: 1e-15, sc.Level.LOW: 1e-6}
 
     @jax.jit
     def products(A, B):
-        a, b = pairs.pair(A), pairs.pair(B)
-        return [pairs.unpair(pairs.symmetric_product(a, b, level, sign, right), n) for level in levels]
+        a, b = sc.pair(A), sc.pair(B)
+        return [sc.unpair(sc.symmetric_product(a, b, level, sign, right), n) for level in levels]
 
     for got, error in zip(map(np.asarray, products(A, B)), levels.values(), strict=True):
         np.testing.assert_allclose(got, A @ B, rtol=0, atol=error)
@@ -232,8 +233,8 @@ def test_symmetric_products_by_two_real_ones(sign, right):
 
 @jax.jit
 def _one_less(s):
-    E, digits, _ = matrix_series.one_less(pairs.pair(s).astype(pairs.F32), False)
-    return pairs.unpair(E, len(s)), digits
+    E, digits, _ = matrix_series.one_less(sc.pair(s).astype(sc.F32), False)
+    return sc.unpair(E, len(s)), digits
 
 
 @pytest.mark.parametrize("size", [0.02, 0.3])
@@ -251,11 +252,11 @@ def test_fields_of_corrections_are_in_single_precision():
     """If they have no loops: the same to seven digits; with one, in double."""
     x = np.asarray(skew(9, 1.0, 1)).astype(np.complex64)
     field = lambda X: dg.on_torus(dg.inverse_squared, X)
-    got = jax.jit(lambda X: single.single_precision(field, X))(x)
+    got = jax.jit(lambda X: mixed_precision.single_precision(field, X))(x)
     assert got.dtype == np.complex64
     np.testing.assert_allclose(got, jax.jit(field)(x.astype(complex)), rtol=0, atol=1e-6)
     looped = lambda X: jax.lax.fori_loop(0, 2, lambda _, Y: 2.0 * Y, X)
-    assert jax.jit(lambda X: single.single_precision(looped, X))(x).dtype == np.complex128
+    assert jax.jit(lambda X: mixed_precision.single_precision(looped, X))(x).dtype == np.complex128
 
 
 def test_a_trace_is_left_out():
@@ -269,13 +270,13 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     """Products in float16 and bfloat16, fields in single precision: the same state, and the spectrum stays."""
     n = 33
     W, N = skew(n, 1.0, 1), skew(n, 0.05, 2)
-    field = lambda X: 0.05 * dg.on_torus(dg.inverse_squared, X, gpu=pairs.on_gpu())
+    field = lambda X: 0.05 * dg.on_torus(dg.inverse_squared, X, gpu=sc.on_gpu())
     rule = Rule(mean=False, exp=False, tol=1e-12, most=10)
     step = lambda: jax.jit(lambda W: products_step(rule, W, field, N))(W)
     want = step()
-    for module in (pairs, dg, matrix, matrix_series):
+    for module in (sc, dg, matrix, matrix_series):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
-    monkeypatch.setattr(pairs, "_LARGE", 8)
+    monkeypatch.setattr(sc, "_LARGE", 8)
     monkeypatch.setattr(matrix, "_SMOOTH", 8)
     got = step()
     assert got.converged and got.residual < 1e-12
@@ -284,7 +285,7 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     before, after = (np.linalg.eigvalsh(-1j * np.asarray(x)) for x in (W, W + got.change))
     np.testing.assert_allclose(after, before, rtol=0, atol=5e-15)
     E = np.asarray(skew(n, 1e-9, 3))  # a range that float16 would not have
-    low = jax.jit(lambda E: pairs.unpair(pairs.product(pairs.pair(E), pairs.pair(W), pairs.Level.LOW), n))(E)
+    low = jax.jit(lambda E: sc.unpair(sc.product(sc.pair(E), sc.pair(W), sc.Level.LOW), n))(E)
     assert 1e-5 < np.linalg.norm(low - E @ np.asarray(W)) / np.linalg.norm(E @ np.asarray(W)) < 1e-3
 
 
@@ -294,7 +295,7 @@ def test_what_a_store_records_of_a_flow_is_the_same_on_a_gpu(monkeypatch):
     given = {"t1": 0.1, "dt": 0.1, "key": 0, "integrator": cj.TMK(), "t0": 0.0, "driver": None, "save_every": 1}
     about = {"backend": "auto", "stored": True, "save": None, "group": False, "throw": True}
     on_cpu = plan_solve(*flow(), **given, **about)
-    for module in (pairs, dg, sharded_backend, xla):
+    for module in (sc, dg, sharded_backend, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     on_gpu = plan_solve(*flow(), **given, **about)
     assert configuration(on_gpu) == configuration(on_cpu)
@@ -445,9 +446,9 @@ def test_runs_as_a_gpu_takes_them(monkeypatch):
     method = lambda **options: cj.TMK(tau=cj.Cayley(), tol=1e-12, **options)
     runs = lambda **options: {k: cj.solve(*flow(), integrator=method(**options), **given) for k, flow in FLOWS.items()}
     on_cpu = runs(solver="fixed_point")
-    for module in (pairs, dg, matrix, matrix_series, sharded_backend, xla):
+    for module in (sc, dg, matrix, matrix_series, sharded_backend, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
-    monkeypatch.setattr(pairs, "_LARGE", 8)
+    monkeypatch.setattr(sc, "_LARGE", 8)
     jax.clear_caches()  # what was traced for a CPU
     on_gpu = runs()
     jax.clear_caches()

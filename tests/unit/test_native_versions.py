@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import coadjoint as cj
-from coadjoint.numerics.jaxprs import called, scan_of
+from stepcompiler.jaxprs.equations import called, scan_of
 
 
 @pytest.mark.parametrize("reverse", [False, True])

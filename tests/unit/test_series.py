@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from coadjoint.numerics.series import _switch, arctan, half_cot, stumpff
+from coadjoint.numerics.special_functions import _switch, arctan, half_cot, stumpff
 
 EPS = np.finfo(float).eps
 

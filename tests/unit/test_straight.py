@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.numerics.straight import straight
 from coadjoint.states import check_state
+from stepcompiler.jaxprs.numpy_eval import straight
 
 NUMBERS = np.array([0.0, -0.0, 1.0, -2.5, 1e300, 3e-300, np.inf, -np.inf, np.nan])
 WHOLE = np.array([0, 1, 5, 2**31, 2**32 - 1], np.uint32)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.native import control, cpu, evaluator, lanes, loop, operations
 from coadjoint.runtime.backends import (
     lattice_backend,
     native,
@@ -18,6 +17,9 @@ from coadjoint.runtime.backends import (
     site_kernel,
     step_kernels,
 )
+from stepcompiler import compile
+from stepcompiler.lowering import control_flow_rules, evaluator, scalar_ops
+from stepcompiler.targets import cpu, time_loop
 
 RUN = {"mu0": np.array([0.3, -0.2, 0.5]), "t1": 0.04, "dt": 0.01, "integrator": cj.HeunMK()}
 NUMBERS = count(5)  # powers: each test has a program of its own, which no cache holds
@@ -50,13 +52,13 @@ STAGES = {  # what goes wrong: where, and what it is called there
     "plan: whether the path is drawn with the steps": (native, "drawn_with_steps"),
     "plan: the target": (native, "Cpu"),
     "plan: the program": (native, "NativeProgram"),
-    "tracing": (lanes, "without_complex"),
-    "tracing: the size": (lanes, "elements"),
+    "tracing": (compile, "without_complex"),
+    "tracing: the size": (compile, "elements"),
     "lowering: a program": (evaluator.Evaluator, "evaluate"),
-    "lowering: an operation": (operations, "write"),
-    "lowering: a branch": (control, "_call"),
-    "lowering: the loop": (loop.Memory, "read"),
-    "lowering: equal operations side by side": (loop, "packed"),
+    "lowering: an operation": (scalar_ops, "write"),
+    "lowering: a branch": (control_flow_rules, "_call"),
+    "lowering: the loop": (time_loop.Memory, "read"),
+    "lowering: equal operations side by side": (time_loop, "packed"),
     "LLVM: the machine": (cpu, "_initialize"),
     "LLVM: the text": (cpu.llvm, "parse_assembly"),
     "LLVM: passes": (cpu.llvm, "create_pass_builder"),

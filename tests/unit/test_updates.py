@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 import coadjoint as cj
-from coadjoint.numerics.functions import intern
+from stepcompiler.jaxprs.interning import intern
 
 X = np.array([0.1, -0.7, 1.1, 0.4])
 

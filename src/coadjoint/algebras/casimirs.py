@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..numerics.arrays import at_once
-from ..numerics.hints import likely
+from stepcompiler.device_arrays import at_once
+from stepcompiler.hints import likely
+
 from .constants import structure_constants
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..numerics import checks
-from ..numerics.functions import Constant
+from stepcompiler.jaxprs.interning import Constant
+
+from ..numerics import validation
 from ..numerics.signatures import check_function
 from .base import LieAlgebra
 from .compose import Vector, check_algebra
@@ -59,7 +60,9 @@ def _matrix(algebra: LieAlgebra, cocycle: Any) -> np.ndarray:
     if callable(cocycle):
         check_function("cocycle", cocycle, ("xi", "eta"))
         cocycle = _table(algebra, cocycle)
-    S = np.asarray(checks.numbers("cocycle", cocycle, "a matrix of real numbers, or a function of two elements", "fiu"))
+    S = np.asarray(
+        validation.numbers("cocycle", cocycle, "a matrix of real numbers, or a function of two elements", "fiu")
+    )
     if S.shape != (n, n):
         raise ValueError(f"cocycle must have shape ({n}, {n}) for {type(algebra).__name__}, not {S.shape}.")
     S = S.astype(np.float64)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from ..numerics.arrays import at_once
+from stepcompiler.device_arrays import at_once
 
 if TYPE_CHECKING:
     from .base import LieAlgebra

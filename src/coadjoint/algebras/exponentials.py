@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from stepcompiler.hints import likely
+
 from ..numerics import doubledouble as dd
-from ..numerics.hints import likely
 from .constants import structure_constants
 
 if TYPE_CHECKING:

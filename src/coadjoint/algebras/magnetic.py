@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from ..numerics.series import BERNOULLI
+from ..numerics.special_functions import BERNOULLI
 from .base import LieAlgebra
 from .su import SU, dagger, exp_skew, unitary
 

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..numerics import checks
-from ..numerics.optimistic import optimistic_map
+from stepcompiler.jaxprs.optimistic import optimistic_map
+
+from ..numerics import validation
 from .base import Element, LieAlgebra
 from .compose import Vector, any_array, check_algebra, flatten, join, state_error
 
@@ -32,7 +33,7 @@ class Product(LieAlgebra):
     counts: tuple[int, ...] = eqx.field(static=True)  # … this many of each
 
     def __init__(self, *factors: LieAlgebra, copies: int = 1):
-        copies = checks.count("copies", copies)
+        copies = validation.count("copies", copies)
         if not factors:
             raise ValueError("Product needs at least one algebra, such as Product(SO3(), SE3()).")
         runs: list[tuple[LieAlgebra, int]] = []

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..numerics.series import arctan, stumpffs
+from ..numerics.special_functions import arctan, stumpffs
 from ..numerics.vectors import cross, plus_cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..numerics import checks
-from ..numerics.arrays import at_once
-from ..numerics.functions import Constant
+from stepcompiler.device_arrays import at_once
+from stepcompiler.jaxprs.interning import Constant
+
+from ..numerics import validation
 from ..numerics.signatures import check_function
 from .base import Element, LieAlgebra
 from .compose import Vector, check_algebra, flatten, join, state_error
@@ -51,13 +52,13 @@ class Semidirect(LieAlgebra):
         casimirs: Callable[[Array], Array] | None = None,
         casimir_names: Sequence[str] | None = None,
     ):
-        checks.require_float64()
+        validation.require_float64()
         check_algebra("algebra", algebra)
         R = _representation_matrices(algebra, representation, dim) + 0.0  # no −0, so that equal is equal
         _check_representation(algebra, R)
         R.flags.writeable = False
         self.algebra = algebra
-        self.copies = checks.count("copies", copies)
+        self.copies = validation.count("copies", copies)
         self._matrices = Constant(R)
         self.dim = algebra.dim + self.copies * R.shape[1]
         self.given_casimirs, self.given_names = None, ()
@@ -117,14 +118,14 @@ def coadjoint_representation(algebra: LieAlgebra) -> np.ndarray:
 
 def _representation_matrices(algebra: LieAlgebra, representation: Any, dim: Any) -> np.ndarray:
     """R[i] = ρ(e_i), from a function or an array."""
-    m = None if dim is None else checks.count("dim", dim)
+    m = None if dim is None else validation.count("dim", dim)
     if callable(representation):
         if m is None:
             raise ValueError("dim, the dimension of the vector space, must be given with a function representation.")
         check_function("representation", representation, ("xi", "v"))
         return _matrices_of_function(algebra, representation, m)
     what = "a function rho(xi, v) or an array of real numbers"
-    R = np.array(checks.numbers("representation", representation, what, "fiu"))
+    R = np.array(validation.numbers("representation", representation, what, "fiu"))
     d = algebra.dim
     if R.ndim != 3 or R.shape[0] != d or R.shape[1] != R.shape[2] or R.shape[1] == 0 or m not in (None, R.shape[1]):
         size = "m" if m is None else m

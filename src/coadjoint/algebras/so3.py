@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..numerics import doubledouble as dd
-from ..numerics.series import arctan, half_cot, stumpff
+from ..numerics.special_functions import arctan, half_cot, stumpff
 from ..numerics.vectors import cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..numerics.arrays import at_once
-from ..numerics.functions import Constant, Function, intern
+from stepcompiler.device_arrays import at_once
+from stepcompiler.jaxprs.interning import Constant, Function, intern
+
 from ..numerics.signatures import check_function
 from .base import LieAlgebra
 from .constants import structure_constants

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from ..numerics import checks
-from ..numerics.series import BERNOULLI, arctan
+from ..numerics import validation
+from ..numerics.special_functions import BERNOULLI, arctan
 from .automorphisms import GROUP_TOL
 from .base import LieAlgebra
 from .exponentials import taylor
@@ -41,7 +41,7 @@ class SU(LieAlgebra):
     n: int = eqx.field(static=True)
 
     def __init__(self, n: int):
-        self.n = checks.count("n", n, least=2)
+        self.n = validation.count("n", n, least=2)
 
     @property
     def dim(self) -> int:

@@ -192,8 +192,8 @@ def _greeting(modules: list[str], probe: str | None) -> Callable:
         import time
 
         try:
-            from coadjoint.clusters import worker  # noqa: F401, all that tasks will need
-            from coadjoint.clusters.parcels import present
+            from . import worker  # noqa: F401, all that tasks will need
+            from .parcels import present
         except ImportError as error:
             return {"missing": str(error)}
         end = time.monotonic() + 3.0  # network file systems show new files a little later

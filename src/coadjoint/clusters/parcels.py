@@ -20,14 +20,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..numerics.pickling import by_value
+import stepcompiler
+from stepcompiler.jaxprs.jaxpr_pickle import by_value
+
 from ..runtime.backends.base import Program
 from ..runtime.plan import Plan
 from ..runtime.sinks import Output, Remote
 from ..store.conditions import arithmetic, machine, versions
 
 _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "equinox", "llvmlite")
-_KNOWN = {*_VERSIONS, "builtins", "cloudpickle", "collections", "functools", "pathlib", "jaxtyping", "ml_dtypes"}
+_KNOWN = {
+    *_VERSIONS,
+    *("stepcompiler", "builtins", "cloudpickle", "collections", "functools", "pathlib", "jaxtyping", "ml_dtypes"),
+}
 
 
 class Parcel(NamedTuple):
@@ -117,11 +122,11 @@ def differences(wanted: dict[str, Any], found: dict[str, Any], platform: bool) -
 
 @cache
 def _code() -> str:
-    """A hash of the source of coadjoint."""
-    root = Path(__file__).parents[1]
+    """A hash of the source of coadjoint and its compiler."""
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    for root in (Path(__file__).parents[1], Path(stepcompiler.__file__).parent):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(str(path.relative_to(root.parent)).encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from stepcompiler.cache import Bounded
+
 from ..command.progress import health_of
-from ..numerics.caching import Bounded
 from ..runtime.backends import choose
 from ..runtime.backends.base import Program
 from ..runtime.loop import run_tiles

@@ -15,8 +15,9 @@ from jaxtyping import Array
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from stepcompiler.jaxprs.interning import Constant
+
 from ..algebras.base import LieAlgebra
-from ..numerics.functions import Constant
 from ..runtime.lapack_lock import uses_lapack, xla_alone
 from ..runtime.multiprocess import several
 from ..runtime.plan import Plan

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..numerics import checks, random
+from ..numerics import random, validation
 from .base import BLOCK, Driver, Increment, Needs, Window, commutator, joined, truncation_bound
 
 AREA_ERROR = 0.25  # C: a Lévy area over a time h is sampled with an rms error of at most C h^{3/2}
@@ -40,8 +40,8 @@ class Brownian(Driver):
 
     def __init__(self, key: Any = 0, grid: float | None = None, depth: int | None = None):
         self.key = random.as_key(key)
-        self.grid = None if grid is None else checks.positive("grid", grid)
-        self.depth = None if depth is None else checks.count("depth", depth, least=0)
+        self.grid = None if grid is None else validation.positive("grid", grid)
+        self.depth = None if depth is None else validation.count("depth", depth, least=0)
         if self.depth is not None and self.depth > 40:
             raise ValueError(f"depth must be at most 40, not {depth}.")
 

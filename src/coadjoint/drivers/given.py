@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..numerics import checks
-from ..numerics.arrays import placed
+from stepcompiler.device_arrays import placed
+
+from ..numerics import validation
 from .base import BLOCK, Driver, Increment, Needs, Window
 
 _OTHERS = "take that driver, or a method that needs less, such as TMKLevy()"
@@ -43,7 +44,7 @@ class Increments(Driver):
         if self.areas is not None:
             if self.areas.shape != (*shape, M):
                 raise ValueError(f"areas must have shape (steps, M, M) = {(*shape, M)}, not {self.areas.shape}.")
-            if not checks.is_traced(self.areas):
+            if not validation.is_traced(self.areas):
                 host = np.asarray(self.areas)
                 if np.max(np.abs(host + host.swapaxes(-1, -2)), initial=0.0) > 1e-12 * np.max(
                     np.abs(host), initial=0.0
@@ -109,7 +110,7 @@ class Increments(Driver):
             if x is None or parts:  # only without noise, where there is nothing to give
                 x = np.zeros((*own, steps, *parts, *shape))
             rows = x[(slice(None),) * at + (slice(first * BLOCK, (first + blocks) * BLOCK),)]
-            pad = jnp.pad if checks.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
+            pad = jnp.pad if validation.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
             missing = [(0, blocks * BLOCK - rows.shape[at])]
             rows = pad(rows, [(0, 0)] * at + missing + [(0, 0)] * (rows.ndim - 1 - at))
             return placed(rows.reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :]))
@@ -182,13 +183,13 @@ class SampledWindow(Window):
 
 def _given(name: str, value: Any, ndims: tuple[int, ...]) -> Array | np.ndarray:
     """A given array of real numbers along steps; without the axis of noises when there is one noise."""
-    array = checks.numbers(name, value, "an array of real numbers", "fiu")
+    array = validation.numbers(name, value, "an array of real numbers", "fiu")
     if array.ndim == 1:
         array = array.reshape(-1, *(1,) * (ndims[0] - 1))
     if array.ndim not in ndims:
         shape = "(steps, M, M)" if name == "areas" else "(steps, M), or (members, steps, M)"
         raise ValueError(f"{name} must have shape {shape}, not {array.shape}.")
-    if not checks.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
+    if not validation.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(array)))[0])
         raise ValueError(f"{name} must be finite: {name}{list(at)} is {np.asarray(array)[at]}.")
-    return jnp.asarray(array, jnp.float64) if checks.is_traced(array) else np.array(array, np.float64)
+    return jnp.asarray(array, jnp.float64) if validation.is_traced(array) else np.array(array, np.float64)

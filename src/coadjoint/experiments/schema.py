@@ -19,8 +19,8 @@ from .. import integrators, models
 from ..integrators.base import Integrator
 from ..integrators.tau import Tau
 from ..models.origin import is_field
-from ..numerics import checks
-from ..numerics.files import array_from
+from ..numerics import validation
+from ..numerics.array_files import array_from
 from ..runtime import reducers
 from ..runtime.plan import BACKENDS
 from ..systems import System
@@ -216,7 +216,7 @@ def _number(where: str, value: Any) -> float:
 
 
 def _positive(where: str, value: Any) -> float:
-    return checks.positive(where, _number(where, value))
+    return validation.positive(where, _number(where, value))
 
 
 def _flag(where: str, value: Any) -> bool:
@@ -226,18 +226,18 @@ def _flag(where: str, value: Any) -> bool:
 
 
 def _key(where: str, value: Any) -> int:
-    return checks.count(where, value, least=0)
+    return validation.count(where, value, least=0)
 
 
 def _depth(where: str, value: Any) -> int:
-    number = checks.count(where, value, least=0)
+    number = validation.count(where, value, least=0)
     if number > 40:
         raise ExperimentError(f"{where} must be at most 40, not {number}.")
     return number
 
 
 def _state(where: str, value: Any) -> np.ndarray:
-    return checks.numbers(where, value, "numbers")
+    return validation.numbers(where, value, "numbers")
 
 
 RUN: Mapping[str, Callable[[str, Any], Any]] = {
@@ -245,15 +245,15 @@ RUN: Mapping[str, Callable[[str, Any], Any]] = {
     "t1": _number,
     "dt": _positive,
     "key": _key,
-    "members": checks.count,
-    "save_every": checks.count,
+    "members": validation.count,
+    "save_every": validation.count,
     "integrator": lambda where, value: check_integrator(where, value),
     "grid": _positive,
     "depth": _depth,
     "group": _flag,
     "g0": lambda where, value: _state(where, value),
     "throw": _flag,
-    "backend": lambda where, value: checks.choice(where, value, BACKENDS),
+    "backend": lambda where, value: validation.choice(where, value, BACKENDS),
     "mu0": lambda where, value: _state(where, value),
     "reduce": lambda where, value: check_reducer(where, value),
 }
@@ -335,7 +335,7 @@ def _option(where: str, kind: Any, value: Any) -> Any:
     if kind is bool:
         return _flag(where, value)
     if kind is int:
-        return checks.count(where, value, least=0)
+        return validation.count(where, value, least=0)
     if kind is str and not isinstance(value, str):
         raise ExperimentError(f"{where} must be a word, not {shown(value)}.")
     return value
@@ -386,7 +386,7 @@ def _range(where: str, table: dict[str, Any]) -> list[float]:
             raise ExperimentError(f"{where}.{key} is missing: a range has start, stop and count.")
     start, stop = (_number(f"{where}.{key}", table[key]) for key in ("start", "stop"))
     try:
-        count = checks.count(f"{where}.count", table["count"])
+        count = validation.count(f"{where}.count", table["count"])
     except (TypeError, ValueError) as error:
         raise ExperimentError(str(error)) from None
     if count > _MOST_VALUES:

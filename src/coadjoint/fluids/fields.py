@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from ..numerics import checks, random
-from ..numerics.arrays import placed
+from stepcompiler.device_arrays import placed
+
+from ..numerics import random, validation
 from .harmonics import associated_legendre
 from .sphere import Sphere
 from .surface import Coefficients, Surface
@@ -20,7 +21,7 @@ def random_field(
     The energy of every shell is that of the formula exactly; within a shell the coefficients are Gaussian. `member`:
     another field from the same key.
     """
-    p, s, rms = checks.positive("peak", peak), checks.finite("slope", slope), checks.positive("rms", rms)
+    p, s, rms = validation.positive("peak", peak), validation.finite("slope", slope), validation.positive("rms", rms)
     shells, count = surface.shells, int(np.prod(surface.shape))
     z = np.asarray(random.initial_normals(key, 2, count, member))
     if isinstance(surface, Torus):
@@ -42,7 +43,7 @@ def vortices(surface: Surface, positions: Any, strengths: Any, radius: float = 0
     On the plane such a vortex is Γ/(2πr²) exp(−d²/2r²); torus and sphere have what diffusion makes of a point vortex
     in the time r²/2, less the mean.
     """
-    r = checks.positive("radius", radius)
+    r = validation.positive("radius", radius)
     at = np.atleast_2d(np.asarray(positions, float))
     gamma = np.broadcast_to(np.asarray(strengths, float), at.shape[:1])
     if at.shape[1:] != (2,) or not np.all(np.isfinite(at)):
@@ -73,14 +74,14 @@ def jet(surface: Surface, *, at: float | None = None, width: float = 0.3, speed:
 
     Torus: u_x = U exp((cos(y − y₀) − 1)/w²). Sphere: eastwards, U cos φ exp(−(φ − φ₀)²/2w²).
     """
-    w, speed = checks.positive("width", width), checks.finite("speed", speed)
+    w, speed = validation.positive("width", width), validation.finite("speed", speed)
     if isinstance(surface, Torus):
-        y0 = np.pi if at is None else checks.finite("at", at)
+        y0 = np.pi if at is None else validation.finite("at", at)
         y = surface.grid(4 * surface.n)[1]
         u = speed * np.exp((np.cos(y - y0) - 1) / w**2)
         return surface.from_values(np.broadcast_to(u * np.sin(y - y0) / w**2, (len(y), len(y))))
     assert isinstance(surface, Sphere)
-    lat0 = np.pi / 4 if at is None else checks.finite("at", at)
+    lat0 = np.pi / 4 if at is None else validation.finite("at", at)
     lat, lon = surface.gauss_grid()
     u = speed * np.exp(-((lat - lat0) ** 2) / (2 * w**2))
     curl = u * (2 * np.sin(lat) + np.cos(lat) * (lat - lat0) / w**2)  # −(u cos²φ)'/cos φ

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepcompiler.device_arrays import placed
+
 from ..algebras.su import dagger
-from ..numerics import checks
-from ..numerics.arrays import placed
+from ..numerics import validation
 from .sphere import index
 from .surface import Coefficients, Matrix, Surface, compiled
 
@@ -36,7 +37,7 @@ class Flow(eqx.Module):
     @staticmethod
     def of(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
         """With checked arguments; `topography` as coefficients or, where it has the shape of a grid, as values."""
-        F, omega = checks.finite("screening", screening), checks.finite("rotation", rotation)
+        F, omega = validation.finite("screening", screening), validation.finite("rotation", rotation)
         if F < 0:
             raise ValueError(f"screening must not be below 0, not {screening!r}.")
         background = None
@@ -81,9 +82,9 @@ class Flow(eqx.Module):
         """
         rates = {"viscosity": viscosity, "hyperviscosity": hyperviscosity, "drag": drag}
         for name, value in rates.items():
-            if checks.finite(name, value) < 0:
+            if validation.finite(name, value) < 0:
                 raise ValueError(f"{name} must not be below 0, not {value!r}.")
-        p = checks.count("hyperviscosity_order", order, least=2)
+        p = validation.count("hyperviscosity_order", order, least=2)
         if not any(rates.values()) and stirring is None:
             return None
         lam = self.surface.eigenvalues

@@ -8,10 +8,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..numerics import spread
-from ..numerics.arrays import placed
-from ..numerics.diagonals import from_diagonals
+from stepcompiler.device_arrays import placed
+
+from ..numerics import sharding
 from .harmonics import lowest
+from .laplacians import from_diagonals
 from .surface import Coefficients, Matrix
 
 Host = np.ndarray
@@ -97,6 +98,6 @@ class FewDegrees(eqx.Module):
         cosine, sine = coefficients(self.at, 2 * self.sign.size).reshape(2, *self.sign.shape)
         real, imaginary = jnp.einsum("rqn,crq->crn", self.basis, jnp.stack([cosine, self.sign * sine]))
         D = lax.complex(-imaginary, real)
-        if spread.mesh() is not None:
-            return spread.from_diagonals(lambda D: D, D[self.row])
+        if sharding.mesh() is not None:
+            return sharding.from_diagonals(lambda D: D, D[self.row])
         return from_diagonals(D, self.row)

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.device_arrays import placed
+
 from ..noises import Noise, Stirring, salt
-from ..numerics import checks
-from ..numerics.arrays import placed
+from ..numerics import validation
 from .large import FewDegrees
 from .sphere import index
 from .surface import Matrix, Surface
@@ -83,7 +84,7 @@ def fluid_noise(surface: Surface, modes: Any, amplitude: Any, shells: Any, field
     if many:
         return [noise]
     fields = [noise.apply(None, placed(row)) for row in np.eye(len(pairs))]
-    return [salt(jnp.stack(fields) if checks.is_traced(amplitude) else placed(np.stack(fields)))]
+    return [salt(jnp.stack(fields) if validation.is_traced(amplitude) else placed(np.stack(fields)))]
 
 
 def white_stirring(surface: Surface, shells: Any, amplitude: Any) -> list[Any]:
@@ -114,7 +115,7 @@ def _pairs(surface: Surface, modes: Any) -> list[tuple[int, int]]:
 
 def _amplitudes(surface: Surface, pairs: list[tuple[int, int]], amplitude: Any) -> Array:
     """One a mode; raises where two modes make the same field."""
-    if checks.is_traced(amplitude):
+    if validation.is_traced(amplitude):
         return jnp.broadcast_to(jnp.asarray(amplitude), (len(pairs),))
     torus = isinstance(surface, Torus)
     try:
@@ -149,11 +150,11 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array,
     given: Any = amplitudes
     if not isinstance(surface, Torus):
         at = np.array([[index(l, m)] for l, m in pairs])
-        real = given[:, None] if checks.is_traced(given) else placed(np.asarray(given)[:, None])
+        real = given[:, None] if validation.is_traced(given) else placed(np.asarray(given)[:, None])
         options = {"surface": surface, "at": placed(at), "few": surface.few(at)}
         return ModeNoise(size=len(pairs), real=real, imaginary=None, **options)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
-    if checks.is_traced(amplitudes):
+    if validation.is_traced(amplitudes):
         real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     else:  # without a program for each operation
         given = np.asarray(amplitudes)
@@ -168,7 +169,7 @@ def _of_shells(
 ) -> tuple[list[tuple[int, int]], np.ndarray]:
     """All modes of the shells k₁ … k₂, each with the amplitude of its shell; on the torus cosine and sine."""
     try:
-        first, last = (checks.count("shells", k) for k in shells)
+        first, last = (validation.count("shells", k) for k in shells)
     except (TypeError, ValueError):
         raise ValueError(
             f"noise_shells must be two whole numbers, the first shell and the last, not {shells!r}."

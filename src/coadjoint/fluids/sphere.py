@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..numerics import checks, spread
-from ..numerics.arrays import placed
-from ..numerics.diagonals import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
+from stepcompiler.device_arrays import placed
+
+from ..numerics import sharding, validation
 from .harmonics import associated_legendre, eigenvectors, gauss, lowest
+from .laplacians import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
 from .large import FewDegrees, to_coefficients, to_matrix
 from .surface import Coefficients, Matrix, Surface
 from .torus import real_values
@@ -37,7 +38,7 @@ class Sphere(Surface):
     """  # fmt: skip
 
     def __init__(self, n: int):
-        self.n = checks.count("n", n, least=2)
+        self.n = validation.count("n", n, least=2)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,13 +81,13 @@ class Sphere(Surface):
 
     def matrix(self, coefficients: Coefficients) -> Matrix:
         """i √(n/4π) Σ ω_lm T_lm."""
-        if self.large and not checks.is_traced(coefficients):
+        if self.large and not validation.is_traced(coefficients):
             return jax.device_put(to_matrix(self.n, np.asarray(coefficients)))
         return self._matrix(coefficients)
 
     def coefficients(self, W: Matrix) -> Coefficients:
         """ω_lm at l² + l + m."""
-        if self.large and not checks.is_traced(W):
+        if self.large and not validation.is_traced(W):
             return jax.device_put(to_coefficients(self.n, np.asarray(W)))
         return self._coefficients(W)
 
@@ -110,7 +111,7 @@ class Sphere(Surface):
     @eqx.filter_jit
     def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
         """(−Δ + F)⁻¹ W, a tridiagonal system on each diagonal."""
-        return inverse_on_sphere(_solve(self.n, screening, spread.current()), W)
+        return inverse_on_sphere(_solve(self.n, screening, sharding.current()), W)
 
     @eqx.filter_jit
     def laplacian(self, W: Matrix) -> Matrix:
@@ -121,7 +122,7 @@ class Sphere(Surface):
 
     def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Latitudes from north to south, centres of cells, and longitudes from 0 on: N and 2N; N = n if not told."""
-        size = self.n if points is None else checks.count("points", points)
+        size = self.n if points is None else validation.count("points", points)
         theta = np.pi * (np.arange(size) + 0.5) / size
         return np.pi / 2 - theta, np.pi * np.arange(2 * size) / size
 
@@ -188,7 +189,7 @@ class Sphere(Surface):
 
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """n² real numbers, that of l = 0 zero."""
-        if checks.is_traced(coefficients):
+        if validation.is_traced(coefficients):
             return jnp.asarray(coefficients, float).at[0].set(0.0)
         host = real_values(name, coefficients)
         if host.shape != self.shape:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from ..numerics import checks
+from ..numerics import validation
 
 Matrix = Complex[Array, "*b n n"]
 Coefficients = Any  # of a field: (…, *surface.shape), complex on the torus, real on the sphere
@@ -132,7 +132,7 @@ def compiled(method: Callable[[Any, Array], Any]) -> Callable[[Any, Array], Any]
 
     @wraps(method)
     def call(flow: Any, mu: Array) -> Any:
-        by_hand = flow.surface.large and not checks.is_traced((flow, mu))
+        by_hand = flow.surface.large and not validation.is_traced((flow, mu))
         return method(flow, mu) if by_hand else program(flow, mu)
 
     return call

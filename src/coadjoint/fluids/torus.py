@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Int
 
-from ..numerics import checks, spread
-from ..numerics.arrays import placed
-from ..numerics.diagonals import diagonals, from_diagonals, inverse_squared, on_torus
+from stepcompiler.device_arrays import placed
+
+from ..numerics import sharding, validation
+from .laplacians import diagonals, from_diagonals, inverse_squared, on_torus
 from .surface import Coefficients, Matrix, Surface
 
 ORIENTATIONS = ("physical", "paper")
@@ -34,10 +35,10 @@ class Torus(Surface):
     orientation: str = eqx.field(static=True)
 
     def __init__(self, n: int, orientation: str = "physical"):
-        self.n = checks.count("n", n, least=3)
+        self.n = validation.count("n", n, least=3)
         if self.n % 2 == 0:
             raise ValueError(f"n must be odd, so that the modes fill [−K, K]², not {n}.")
-        self.orientation = checks.choice("orientation", orientation, ORIENTATIONS)
+        self.orientation = validation.choice("orientation", orientation, ORIENTATIONS)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,7 +134,7 @@ class Torus(Surface):
 
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """Conjugate at opposite modes, no mean, and of a size that a vorticity may have."""
-        if checks.is_traced(coefficients):
+        if validation.is_traced(coefficients):
             omega = jnp.asarray(coefficients, jnp.complex128)
             return (0.5 * (omega + jnp.conj(mirror(omega)))).at[0, 0].set(0.0)
         host = _real_field(name, coefficients, self.n).astype(complex)
@@ -142,7 +143,7 @@ class Torus(Surface):
         return placed(host)
 
     def _points(self, points: Any) -> int:
-        size = self.n if points is None else checks.count("points", points)
+        size = self.n if points is None else validation.count("points", points)
         if size < self.n:
             raise ValueError(f"points must be at least n = {self.n}, not {size}.")
         return size
@@ -161,7 +162,7 @@ def fourier_to_matrix(omega: Complex[Array, "*b N N"], orientation: str = "physi
     - `omega`: coefficients omega[m1 % N, m2 % N] of exp(i m·x), N odd.
     - `orientation`: "physical", in which ω_(m1, −m2) takes the place of ω_m, or "paper".
     """
-    checks.choice("orientation", orientation, ORIENTATIONS)
+    validation.choice("orientation", orientation, ORIENTATIONS)
     return _matrix_of(turned(jnp.asarray(omega), orientation))
 
 
@@ -171,7 +172,7 @@ def matrix_to_fourier(W: Complex[Array, "*b N N"], orientation: str = "physical"
     - `W`: a matrix, or a stack of matrices, of `cj.models.sine_euler`.
     - `orientation`: that of the model, "physical" or "paper". A matrix does not record it.
     """
-    checks.choice("orientation", orientation, ORIENTATIONS)
+    validation.choice("orientation", orientation, ORIENTATIONS)
     return turned(_coefficients_of(jnp.asarray(W)), orientation)
 
 
@@ -209,8 +210,8 @@ def _from_modes(omega: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
     phases, _, _ = _tables(n)
     half = np.arange(n) * ((n + 1) // 2) % n  # q/2 mod n
     spectrum = (omega * phases)[half, : n // 2 + 1].T
-    if spread.mesh() is not None:
-        return spread.from_diagonals(_along_diagonal, spectrum)
+    if sharding.mesh() is not None:
+        return sharding.from_diagonals(_along_diagonal, spectrum)
     return from_diagonals(_along_diagonal(spectrum))
 
 
@@ -256,8 +257,8 @@ class FewModes(eqx.Module):
     def matrix(self, coefficients: Callable[[Array, int], Array]) -> Matrix:
         """The matrix of the field whose coefficients(at, size) stand in a flattened spectrum of that size."""
         spectrum = coefficients(self.at, self.phases.size).reshape(self.phases.shape) * self.phases
-        if spread.mesh() is not None:
-            return spread.from_diagonals(_along_diagonal, spectrum[self.row])
+        if sharding.mesh() is not None:
+            return sharding.from_diagonals(_along_diagonal, spectrum[self.row])
         return from_diagonals(_along_diagonal(spectrum), self.row)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..algebras.base import State
 from ..drivers import Increment, Needs, joined, truncation_bound
-from ..numerics import checks
+from ..numerics import validation
 from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Integrator
@@ -63,8 +63,8 @@ class Adaptive(Integrator):
         if isinstance(integrator, Adaptive):
             raise TypeError("integrator must not be Adaptive itself: give the method inside, as in Adaptive(TMK()).")
         self.integrator = integrator
-        self.tol = checks.positive("tol", tol)
-        self.halvings = checks.count("halvings", halvings)
+        self.tol = validation.positive("tol", tol)
+        self.halvings = validation.count("halvings", halvings)
         if self.halvings > _MOST_HALVINGS:
             raise ValueError(f"halvings must be at most {_MOST_HALVINGS}, not {halvings!r}.")
 

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.hints import unlikely
+
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
-from ..numerics.hints import unlikely
 from ..numerics.rootfind import Info
 from ..systems import System
 from . import products

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
-from ..numerics import checks
+from ..numerics import validation
 from ..numerics.rootfind import Info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
@@ -56,8 +56,8 @@ class DiscreteGradient(OrbitMethod):
         fallbacks: bool = True,
         drift_free: bool = True,
     ):
-        self.kind = checks.choice("kind", kind, ("gonzalez", "average"))
-        self.nodes = checks.count("nodes", nodes)
+        self.kind = validation.choice("kind", kind, ("gonzalez", "average"))
+        self.nodes = validation.count("nodes", nodes)
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
 

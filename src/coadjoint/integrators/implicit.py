@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from stepcompiler.jaxprs.sparsity import depends
+
 from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
-from ..numerics import checks
-from ..numerics.dependence import depends
+from ..numerics import validation
 from ..numerics.rootfind import Root, Squares, Start, dot, explicit_info, solve_root
 from ..systems import System
 
@@ -102,9 +103,9 @@ class ImplicitSolve(eqx.Module):
     fallbacks: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self):
-        checks.positive("tol", self.tol)
-        checks.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point", "products"))
-        checks.count("max_steps", self.max_steps)
+        validation.positive("tol", self.tol)
+        validation.choice("solver", self.solver, ("auto", "chord", "newton", "fixed_point", "products"))
+        validation.count("max_steps", self.max_steps)
 
     def fast(self) -> "FastSolve":
         """The same, which does nothing but report where it fails."""

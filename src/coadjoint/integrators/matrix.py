@@ -36,8 +36,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Complex, Float, Int
 
-from ..numerics import spread
-from ..numerics.pairs import (
+from stepcompiler.jaxprs.mixed_precision import single_precision
+
+from ..numerics import sharding
+from ..numerics.split_complex import (
     DIGITS,
     F32,
     F64,
@@ -53,7 +55,6 @@ from ..numerics.pairs import (
     symmetric_product,
     unpair,
 )
-from ..numerics.single import single_precision
 from .matrix_series import left_out, one_less, rough_tanh, tanh, tanh_derivative
 from .past import Past, Start, extrapolated, remembered
 
@@ -332,7 +333,7 @@ def products_step(
     """One step from W. `field(X)` + N = ½ζ(X), skew-Hermitian, N what does not depend on X; `past`: steps before."""
     step = _Step(rule, W, field, N)
     before = None
-    if past is not None and dt is not None and spread.mesh() is None:  # on a mesh the loss of a process is heard late
+    if past is not None and dt is not None and sharding.mesh() is None:  # on a mesh the loss of a process is heard late
         before = extrapolated(past, dt, step.size)
         guess = lambda at: lax.cond(at.known < 2, lambda: pair(field(W)), lambda: at.S)
         place, digits = lax.cond(before.near, step.go_on, lambda at: step.start(guess(at)), before)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..numerics.pairs import DIGITS, F32, F64, Level, Pair, norm, on_gpu, product, skew, symmetric_product
+from ..numerics.split_complex import DIGITS, F32, F64, Level, Pair, norm, on_gpu, product, skew, symmetric_product
 
 
 def one_less(s: Pair, exp: bool) -> tuple[Pair, Float[Array, ""], Float[Array, ""]]:

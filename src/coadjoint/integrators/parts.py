@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System
 
 Part = Callable[[State], Element]  # the gradient of a part
@@ -51,7 +51,7 @@ def check_parts(name: str, system: System) -> None:
     )
     if not system.parts and system.algebra.dim > _LARGEST:
         raise ValueError(f"{name} splits a Hamiltonian by itself up to dimension {_LARGEST} only: {needs}")
-    if checks.is_traced(system):
+    if validation.is_traced(system):
         return
     between, along = (np.asarray(x) for x in _defects(system))
     bad = np.flatnonzero(~(between <= 1e-9))
@@ -66,7 +66,7 @@ def check_parts(name: str, system: System) -> None:
 
 def check_noises(name: str, system: System) -> None:
     """Raise unless every noise is exactly solvable, which is tried at a random state."""
-    if not system.additive and not checks.is_traced(system):
+    if not system.additive and not validation.is_traced(system):
         _check_along(name, np.asarray(_changes(system, False)), [])
 
 

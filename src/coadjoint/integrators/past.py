@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..numerics.pairs import F32, F64, Pair, padded
-from ..numerics.spread import rows
+from ..numerics.sharding import rows
+from ..numerics.split_complex import F32, F64, Pair, padded
 
 _POINTS, _FEWER, _MANY = 8, 6, 1000  # steps that are kept; fewer of large matrices, whose paths are smoother
 _SAMPLED = 16  # rows of D by which q is chosen

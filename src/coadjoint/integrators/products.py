@@ -10,9 +10,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, LieAlgebra, State
-from ..numerics import spread
-from ..numerics.pairs import on_gpu
+from ..numerics import sharding
 from ..numerics.rootfind import ROOT, Info, implicit
+from ..numerics.split_complex import on_gpu
 from ..systems import System
 from .matrix import Rule, products_step
 from .past import Past, forgotten, no_past
@@ -85,7 +85,7 @@ def solve(
 def _without_trace(X: State) -> State:
     """X − (tr X/n) 1; on a CPU, where that counts, n entries are read for the trace, and the matrix 1 is not."""
     n = X.shape[-1]
-    if on_gpu() or spread.mesh() is not None:
+    if on_gpu() or sharding.mesh() is not None:
         return X - (jnp.trace(X) / n) * jnp.eye(n)
     return jnp.where(jnp.eye(n, dtype=bool), X - jnp.mean(jnp.diagonal(X)), X)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System
 from .base import Claims, Integrator
 from .implicit import CHORD
@@ -100,7 +100,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
 
     if not isinstance(system, System):
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
-    checks.choice("goal", goal, _GOALS)
+    validation.choice("goal", goal, _GOALS)
     energy = _energy_kind(system)
     rows, refused = [], {}
     matrices = len(system.algebra.shape) > 1  # where a Cayley transform is half the work of an exponential

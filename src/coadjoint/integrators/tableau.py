@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..numerics import checks
+from ..numerics import validation
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Tableau:
             raise ValueError(f"b must be a vector, one weight a stage, not of shape {weights.shape}.")
         if matrix.shape != (s, s):
             raise ValueError(f"A must have shape ({s}, {s}), as b has {s} stages, not {matrix.shape}.")
-        order = checks.count("order", order)
+        order = validation.count("order", order)
         for p, value, needed in _conditions(matrix, weights):
             if p <= order and abs(value - needed) > 1e-12:
                 raise ValueError(
@@ -61,7 +61,7 @@ def named(given: "str | Tableau") -> Tableau:
         return given
     if not isinstance(given, str):
         raise TypeError(f"tableau must be a Tableau or one of {', '.join(map(repr, TABLEAUX))}, not {given!r}.")
-    return TABLEAUX[checks.choice("tableau", given, tuple(TABLEAUX))]
+    return TABLEAUX[validation.choice("tableau", given, tuple(TABLEAUX))]
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:

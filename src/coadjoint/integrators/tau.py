@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from stepcompiler.device_arrays import at_once
+
 from ..algebras.base import Element, LieAlgebra, State
-from ..numerics.arrays import at_once
-from ..numerics.series import BERNOULLI
+from ..numerics.special_functions import BERNOULLI
 
 
 class Tau(eqx.Module):

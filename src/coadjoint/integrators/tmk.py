@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepcompiler.hints import low_precision
+
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.hints import low_precision
 from ..numerics.rootfind import Info, Start
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod

@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from ..algebras.semidirect import Semidirect
 from ..algebras.so3 import SO3
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 from .rigid_body import check_alpha, check_inertia, velocity
@@ -36,7 +36,7 @@ def gravity_gradient(
 
     Reference: Beletskii, Motion of an artificial satellite about its center of mass (1966).
     """  # fmt: skip
-    params = {"inertia": check_inertia(inertia), "rate": np.float64(checks.positive("rate", rate))}
+    params = {"inertia": check_inertia(inertia), "rate": np.float64(validation.positive("rate", rate))}
     noise = []
     if alpha is not None:
         rows = check_alpha(alpha)
@@ -49,4 +49,4 @@ def gravity_gradient(
         return 0.5 * pi @ velocity(I, pi) - n * (beta @ pi) + 1.5 * n**2 * (gamma @ moment)
 
     system = System(Semidirect(SO3(), SO3().bracket, dim=3, copies=2), hamiltonian, noise, params=params)
-    return system, jnp.asarray(checks.vector("start", start, 9))
+    return system, jnp.asarray(validation.vector("start", start, 9))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..algebras.so3 import SO3
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 from .rigid_body import check_alpha, check_inertia, velocity
@@ -30,11 +30,11 @@ def gyrostat(
 
     Reference: Hughes, Spacecraft Attitude Dynamics (1986), chapter 6; Volterra (1898) has the solution.
     """  # fmt: skip
-    params = {"inertia": check_inertia(inertia), "rotors": checks.vector("rotors", rotors, 3)}
+    params = {"inertia": check_inertia(inertia), "rotors": validation.vector("rotors", rotors, 3)}
     noise = [] if alpha is None else [salt(check_alpha(alpha))]
 
     def hamiltonian(pi: Array, p: dict) -> Array:
         body = pi - p["rotors"]
         return 0.5 * body @ velocity(p["inertia"], body)
 
-    return System(SO3(), hamiltonian, noise, params=params), jnp.asarray(checks.vector("pi0", pi0, 3))
+    return System(SO3(), hamiltonian, noise, params=params), jnp.asarray(validation.vector("pi0", pi0, 3))

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from stepcompiler.device_arrays import placed
+
 from ..algebras.se3 import SE3
-from ..numerics import checks
-from ..numerics.arrays import placed
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 from .rigid_body import check_alpha, check_inertia, velocity
@@ -55,7 +56,7 @@ def heavy_top(
         "gamma0": (-_HALF, _HALF, 0.0),
     }
     if preset is not None:
-        values |= _PRESETS[checks.choice("preset", preset, tuple(_PRESETS))]
+        values |= _PRESETS[validation.choice("preset", preset, tuple(_PRESETS))]
     given = {"inertia": inertia, "chi": chi, "pi0": pi0, "gamma0": gamma0}
     values |= {k: v for k, v in given.items() if v is not None}
 
@@ -74,10 +75,10 @@ def heavy_top(
 
 
 def _vector(name: str, value: Any) -> Any:
-    return jnp.asarray(value) if checks.is_traced(value) else checks.vector(name, value, 3)
+    return jnp.asarray(value) if validation.is_traced(value) else validation.vector(name, value, 3)
 
 
 def _joined(parts: list, axis: int = 0) -> Array:
     """By NumPy where it can: JAX would compile programs for it."""
-    xp: Any = jnp if checks.is_traced(parts) else np
+    xp: Any = jnp if validation.is_traced(parts) else np
     return placed(xp.concatenate(parts, axis=axis))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..algebras.se3 import SE3
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 
@@ -73,7 +73,7 @@ def _divide(x: Array, a: Array) -> Array:
 def _positive(name: str, value: Any, size: int) -> Array:
     """Positive numbers (3 only) or a symmetric positive definite matrix; traced ones pass."""
     shapes = [(size, size)] if size == 6 else [(size,), (size, size)]
-    traced = checks.is_traced(value)
+    traced = validation.is_traced(value)
     try:
         array = jnp.asarray(value, jnp.float64) if traced else np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -98,7 +98,7 @@ def _positive(name: str, value: Any, size: int) -> Array:
 
 
 def _rows(alpha: Any) -> Array:
-    if checks.is_traced(alpha):
+    if validation.is_traced(alpha):
         return jnp.atleast_2d(jnp.asarray(alpha))
     try:
         rows = np.asarray(alpha, dtype=np.float64)
@@ -115,4 +115,4 @@ def _rows(alpha: Any) -> Array:
 
 
 def _vector(name: str, value: Any) -> Array:
-    return jnp.asarray(value) if checks.is_traced(value) else jnp.asarray(checks.vector(name, value, 3))
+    return jnp.asarray(value) if validation.is_traced(value) else jnp.asarray(validation.vector(name, value, 3))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..algebras.structure import StructureConstants
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 
@@ -34,10 +34,10 @@ def maxwell_bloch(alpha: Any = (0.1, 0.1), start: Any = (1.0, 0.6, -0.8)) -> tup
     """  # fmt: skip
     noise = []
     if alpha is not None:
-        a = checks.vector("alpha", alpha, 2)
+        a = validation.vector("alpha", alpha, 2)
         noise = [lambda mu: 0.5 * a[0] * mu[0] ** 2, salt([0.0, 0.0, a[1]])]
     algebra = StructureConstants(
         _CONSTANTS, casimirs=lambda mu: jnp.stack([mu[1] ** 2 + mu[2] ** 2]), casimir_names=("P² + D²",)
     )
     parts = [lambda mu: 0.5 * mu[0] ** 2, lambda mu: mu[2]]
-    return System(algebra, parts, noise), jnp.asarray(checks.vector("start", start, 3))
+    return System(algebra, parts, noise), jnp.asarray(validation.vector("start", start, 3))

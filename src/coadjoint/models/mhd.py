@@ -13,7 +13,7 @@ from ..fluids.noise import fluid_noise
 from ..fluids.sphere import Sphere
 from ..fluids.surface import Surface
 from ..fluids.torus import Torus
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System
 from .fluid import initial
 from .origin import Field, model
@@ -95,8 +95,8 @@ def boussinesq(
 
 
 def _surface(n: int, name: str, rotation: Any) -> Surface:
-    checks.choice("surface", name, ("torus", "sphere"))
-    if name == "torus" and checks.finite("rotation", rotation):
+    validation.choice("surface", name, ("torus", "sphere"))
+    if name == "torus" and validation.finite("rotation", rotation):
         raise ValueError("rotation is for surface='sphere': on the torus it would do nothing.")
     return Torus(n) if name == "torus" else Sphere(n)
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from ..numerics import checks
-from ..numerics.files import array_from
+from ..numerics import validation
+from ..numerics.array_files import array_from
 from ..systems import System
 
 _LARGEST = 4096  # numbers of an argument that are written out; a larger one, or a complex one, stays an array
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
         if any(isinstance(v, complex) for v in value):
             return np.asarray(value)
         return [_plain(v) for v in value]
-    if isinstance(value, (complex, np.ndarray, np.generic, jax.Array)) and not checks.is_traced(value):
+    if isinstance(value, (complex, np.ndarray, np.generic, jax.Array)) and not validation.is_traced(value):
         array = np.asarray(value)
         if array.dtype.kind in "fiub" and array.size <= _LARGEST:
             return array.tolist()

@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from ..algebras.central import CentralExtension
 from ..algebras.structure import StructureConstants
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 
@@ -40,10 +40,10 @@ def planar_body(
     Reference: Vankerschaver, Kanso and Marsden, The geometry and dynamics of interacting rigid bodies and point
     vortices (2009).
     """  # fmt: skip
-    masses = checks.vector("mass", mass, 2)
+    masses = validation.vector("mass", mass, 2)
     if not np.all(masses > 0):
         raise ValueError(f"mass must be two numbers above 0, not {mass!r}.")
-    params = {"inertia": np.float64(checks.positive("inertia", inertia)), "mass": masses}
+    params = {"inertia": np.float64(validation.positive("inertia", inertia)), "mass": masses}
     noise = []
     if alpha is not None:
         rows = np.atleast_2d(np.asarray(alpha, dtype=np.float64))
@@ -55,5 +55,5 @@ def planar_body(
         return 0.5 * mu[0] ** 2 / p["inertia"] + 0.5 * jnp.sum(mu[1:3] ** 2 / p["mass"])
 
     algebra = CentralExtension(StructureConstants(_CONSTANTS), _AREA)
-    state = np.append(checks.vector("start", start, 3), checks.finite("circulation", circulation))
+    state = np.append(validation.vector("start", start, 3), validation.finite("circulation", circulation))
     return System(algebra, hamiltonian, noise, params=params), jnp.asarray(state)

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from stepcompiler.device_arrays import placed
+
 from ..algebras.so3 import SO3
-from ..numerics import checks
-from ..numerics.arrays import placed
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 
@@ -27,12 +28,12 @@ def rigid_body(
     I = check_inertia(inertia)
     noise = [] if alpha is None else [salt(check_alpha(alpha))]
     system = System(SO3(), lambda pi, p: 0.5 * pi @ velocity(p["inertia"], pi), noise, params={"inertia": I})
-    return system, jnp.asarray(checks.vector("pi0", pi0, 3))
+    return system, jnp.asarray(validation.vector("pi0", pi0, 3))
 
 
 def check_inertia(inertia: Any) -> Array:
     """Three positive moments of inertia, or a tensor; traced ones pass, so that they can be differentiated."""
-    if checks.is_traced(inertia):
+    if validation.is_traced(inertia):
         return jnp.asarray(inertia)
     if np.shape(inertia) == (3, 3):
         tensor = np.asarray(inertia, dtype=np.float64)
@@ -43,7 +44,7 @@ def check_inertia(inertia: Any) -> Array:
                 f"inertia must be positive definite, but has the eigenvalue {np.linalg.eigvalsh(tensor)[0]:g}."
             )
         return jnp.asarray(tensor)
-    I = checks.vector("inertia", inertia, 3)
+    I = validation.vector("inertia", inertia, 3)
     if not np.all(I > 0):
         raise ValueError(f"inertia must be three numbers above 0, not {tuple(I.tolist())}.")
     return placed(I)
@@ -59,7 +60,7 @@ def velocity(inertia: Array, pi: Array) -> Array:
 
 def check_alpha(alpha: Any) -> Any:
     """Noise amplitudes as rows of three."""
-    if checks.is_traced(alpha):
+    if validation.is_traced(alpha):
         return jnp.atleast_2d(jnp.asarray(alpha))
     rows = np.asarray(alpha, dtype=np.float64)
     if rows.ndim not in (1, 2) or rows.shape[-1] != 3 or rows.size == 0:

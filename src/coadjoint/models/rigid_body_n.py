@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..algebras.structure import StructureConstants
-from ..numerics import checks, random
+from ..numerics import random, validation
 from ..systems import System, salt
 from .origin import model
 
@@ -40,7 +40,7 @@ def rigid_body_n(
     if M0 is None:
         start = random.initial_normals(key, dim, 1)[0]
     else:
-        start = jnp.asarray(checks.vector("M0", M0, dim))
+        start = jnp.asarray(validation.vector("M0", M0, dim))
     noise = []
     if alpha is not None:
         beta = np.atleast_2d(np.asarray(alpha, dtype=np.float64))

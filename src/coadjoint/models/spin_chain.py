@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.device_arrays import placed
+
 from ..algebras.product import Product
 from ..algebras.so3 import SO3
-from ..numerics import checks, random
-from ..numerics.arrays import placed
+from ..numerics import random, validation
 from ..systems import Noise, System
 from .origin import model
 
@@ -46,7 +47,7 @@ def spin_chain(
 
     The state is a vector of length 3n; `mu.reshape(n, 3)` has a spin in each row. All of these numbers are in `params`.
     """  # fmt: skip
-    n = checks.count("n", n, least=3)
+    n = validation.count("n", n, least=3)
     params = {
         "coupling": numbers("coupling", coupling, ((), (n,))),
         "anisotropy": numbers("anisotropy", anisotropy, ((), (n,))),
@@ -90,7 +91,7 @@ def random_spins(n: int, key: Any) -> Array:
 
 def numbers(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Array:
     """Finite real numbers in one of the shapes; traced ones pass, so that they can be differentiated."""
-    traced = checks.is_traced(value)
+    traced = validation.is_traced(value)
     try:
         array = jnp.asarray(value, jnp.float64) if traced else np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

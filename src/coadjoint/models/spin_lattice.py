@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from ..algebras.product import Product
 from ..algebras.so3 import SO3
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System
 from .origin import model
 from .spin_chain import numbers, random_spins
@@ -61,7 +61,7 @@ def spin_lattice(
     }
     if dm is not None:
         params["dm"] = numbers("dm", dm, ((axes, 3),))
-    apart = _vectors(sizes, checks.positive("cutoff", cutoff)) if checks.finite("dipole", dipole) else []
+    apart = _vectors(sizes, validation.positive("cutoff", cutoff)) if validation.finite("dipole", dipole) else []
     if apart:
         params["dipole"] = numbers("dipole", dipole, ((),))
     start = random_spins(n, key) if S0 is None else numbers("S0", S0, ((*sizes, 3),))
@@ -114,7 +114,7 @@ def _around(S: Array, reach: int) -> Callable[[np.ndarray], Array]:
 
 def lattice(shape: Any) -> tuple[int, ...]:
     """The sides of a lattice, or an error that says what they may be."""
-    sizes = tuple(checks.count("shape", n, least=3) for n in np.atleast_1d(np.asarray(shape, object)))
+    sizes = tuple(validation.count("shape", n, least=3) for n in np.atleast_1d(np.asarray(shape, object)))
     if not 1 <= len(sizes) <= 3 or np.prod(sizes) > _MOST_SPINS:
         raise ValueError(f"shape must be one to three numbers, of at most {_MOST_SPINS} spins in all, not {shape!r}.")
     return sizes

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ..algebras.product import Product
 from ..algebras.su import SU
-from ..numerics import checks, random
+from ..numerics import random, validation
 from ..systems import System
 from .origin import model
 from .spin_chain import numbers
@@ -51,7 +51,7 @@ def su_spins(
     Reference: Zhang and Batista, Classical spin dynamics based on SU(N) coherent states (2021).
     """  # fmt: skip
     sizes = lattice(shape)
-    N = checks.count("levels", levels, least=2)
+    N = validation.count("levels", levels, least=2)
     n, axes, S = int(np.prod(sizes)), len(sizes), spin_matrices(N)
     params = {
         "coupling": numbers("coupling", coupling, ((),)),

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..algebras.su import SU
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 
@@ -29,7 +29,7 @@ def three_wave(
     Reference: Alber, Luther, Marsden and Robbins, Geometric phases, reduction and Lie–Poisson structure for the
     resonant three-wave interaction (1998).
     """  # fmt: skip
-    k = checks.vector("kappa", kappa, 3)
+    k = validation.vector("kappa", kappa, 3)
     z = np.asarray(amplitudes, dtype=np.complex128)
     if z.shape != (3,) or not np.all(np.isfinite(z)):
         raise ValueError(f"amplitudes must be three finite numbers, not {amplitudes!r}.")
@@ -40,7 +40,9 @@ def three_wave(
         W[rows, columns] = entries
         return W - W.conj().T
 
-    noise = [] if alpha is None else [salt(checks.finite("alpha", alpha) * np.stack([matrix(e) for e in np.eye(3)]))]
+    noise = (
+        [] if alpha is None else [salt(validation.finite("alpha", alpha) * np.stack([matrix(e) for e in np.eye(3)]))]
+    )
 
     def hamiltonian(W: Array, p: dict) -> Array:
         u = W[rows, columns]

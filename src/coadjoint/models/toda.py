@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..algebras.structure import StructureConstants
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System, salt
 from .origin import model
 
@@ -27,9 +27,9 @@ def toda(n: int = 4, alpha: Any = None, q0: Any = None, p0: Any = None) -> tuple
 
     Reference: Flaschka, The Toda lattice II (1974).
     """  # fmt: skip
-    n = checks.count("n", n, least=2)
-    q = np.arange(n, dtype=float) if q0 is None else checks.vector("q0", q0, n)
-    p = np.eye(n)[0] if p0 is None else checks.vector("p0", p0, n)
+    n = validation.count("n", n, least=2)
+    q = np.arange(n, dtype=float) if q0 is None else validation.vector("q0", q0, n)
+    p = np.eye(n)[0] if p0 is None else validation.vector("p0", p0, n)
     a, b = np.arange(n - 1), np.arange(n - 1, 2 * n - 1)
     C = np.zeros((2 * n - 1,) * 3)
     for first, second, sign in ((b[:-1], a, -1.0), (b[1:], a, 1.0)):

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .checks import is_traced
+from .validation import is_traced
 
 
 def quaternions(R: Any) -> Any:

@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from . import checks
-from .arrays import placed
-from .hints import no_fma
-from .straight import straight
+from stepcompiler.device_arrays import placed
+from stepcompiler.hints import no_fma
+from stepcompiler.jaxprs.numpy_eval import straight
+
+from . import validation
 
 VERSION = 1
 PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: what the numbers are for
@@ -153,7 +154,7 @@ def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Flo
         return normals(member_key(key, INITIAL, member), 0, channels, 0, count + count % 2)[:count]
 
     given = as_key(key)
-    if checks.is_traced(given) or count * channels > _MANY:
+    if validation.is_traced(given) or count * channels > _MANY:
         return draw(given)
     return placed(straight(jax.make_jaxpr(draw)(given))(given)[0])
 
@@ -242,7 +243,7 @@ def as_key(key: Any) -> Key:
             return out
         raise ValueError(f"key must be one JAX key, not an array of keys of shape {key.shape}.")
     try:
-        number = checks.count("key", key, least=0)
+        number = validation.count("key", key, least=0)
     except TypeError:
         raise TypeError(f"key must be a whole number or a JAX key, not {key!r}.") from None
     if number >= 2**64:

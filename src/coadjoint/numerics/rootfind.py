@@ -12,8 +12,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .hints import low_precision
-from .iteration import (
+from stepcompiler.hints import low_precision
+
+from .newton_iteration import (
     TINY,
     Info,
     Squared,

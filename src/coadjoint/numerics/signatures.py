@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .checks import check_unmasked
+from .validation import check_unmasked
 
 
 def check_signature(name: str, fn: Callable, *supported: tuple[str, ...], hint: str = "") -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..algebras.base import LieAlgebra
-from ..numerics import checks
+from ..numerics import validation
 
 _WHAT = "a matrix of numbers"
 
@@ -21,7 +21,7 @@ def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None =
         raise ValueError("g0 is the group element at the start, which is followed with group=True: give that too.")
     wanted = jax.eval_shape(algebra.group_exp, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
     one = jax.tree.structure(wanted) == jax.tree.structure(0)
-    whole = checks.numbers("g0", g0, _WHAT) if one else g0  # a matrix may be a list of rows
+    whole = validation.numbers("g0", g0, _WHAT) if one else g0  # a matrix may be a list of rows
     if jax.tree.structure(whole) != jax.tree.structure(wanted):
         parts = len(jax.tree.leaves(wanted))
         raise ValueError(f"g0 must be a tuple of {parts} group elements, one for each kind of factor, not {g0!r}.")
@@ -32,14 +32,14 @@ def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None =
         plain = lambda shapes: ", ".join(map(str, shapes))
         lead = "" if members is None else f", or {plain((members, *s) for s in shapes)} to lead with members"
         raise ValueError(f"g0 must have shape {plain(shapes)} for {type(algebra).__name__}{lead}, not {plain(found)}.")
-    if not checks.is_traced(whole):
+    if not validation.is_traced(whole):
         _check_each(algebra, jax.tree.map(np.asarray, whole), members if by_member else None)
     return whole, by_member
 
 
 def _fit(value: Any, dtype: Any) -> Any:
     """An array of the type that the group has."""
-    array = checks.numbers("g0", value, _WHAT)
+    array = validation.numbers("g0", value, _WHAT)
     if array.dtype.kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError("g0 is complex, but elements of this group are real.")
     return jnp.asarray(array, dtype)

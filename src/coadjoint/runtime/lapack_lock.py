@@ -12,7 +12,8 @@ from typing import Any
 
 import jax
 
-from ..numerics.functions import primitives
+from stepcompiler.jaxprs.interning import primitives
+
 from .blas import one_blas_thread
 
 _LAPACK = {

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ..numerics import checks
+from ..numerics import validation
 from ..systems import System
 
 _STATES = 1024  # whose energies are computed together
@@ -18,7 +18,7 @@ def params_of(params: PyTree, axes: PyTree, member: np.ndarray | int) -> PyTree:
 
     def own(x: Any) -> Any:
         """By NumPy, unless JAX is tracing: it compiles nothing."""
-        return x[member] if checks.is_traced((x, member)) else np.asarray(np.asarray(x)[member])
+        return x[member] if validation.is_traced((x, member)) else np.asarray(np.asarray(x)[member])
 
     return jax.tree.map(lambda x, a: own(x) if a == 0 else x, params, axes)
 
@@ -38,7 +38,7 @@ def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array) ->
 
 def energy_of_members(system: System, params: PyTree, axes: PyTree, mu: Any) -> Any:
     """h of each member at its saved times, in pieces of fixed shape so that it compiles once."""
-    if checks.is_traced((system, params, mu)):
+    if validation.is_traced((system, params, mu)):
         of_member = lambda p, states: jax.vmap(with_params(system, p).energy)(states)
         return jax.vmap(of_member, in_axes=(axes, 0))(params, mu)
     members, times = mu.shape[:2]

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
+from stepcompiler.jaxprs.interning import Constant
+
 from ..algebras.base import LieAlgebra, State
-from ..numerics.functions import Constant
 from .plan import Plan, Tile
 from .results import map_rows
 from .run_state import Point, Totals

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
+from stepcompiler.cache import Bounded
+from stepcompiler.jaxprs.interning import Function, intern
+
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
 from ..integrators.base import Integrator
 from ..integrators.dissipative import around
 from ..integrators.implicit import DENSE
-from ..numerics import checks
-from ..numerics.caching import Bounded
-from ..numerics.functions import Function, intern
+from ..numerics import validation
 from ..numerics.signatures import check_function
 from ..params import fit_params
 from ..states import check_state
@@ -254,7 +255,7 @@ class Plan:
     @property
     def traced(self) -> bool:
         """Whether the run is part of something that JAX differentiates, compiles or maps."""
-        return checks.is_traced((self.system, self.mu0, self.g0, self.params, self.driver, self.save))
+        return validation.is_traced((self.system, self.mu0, self.g0, self.params, self.driver, self.save))
 
 
 def _method(module: Any, name: str) -> Callable[..., Any]:
@@ -294,7 +295,7 @@ def plan_ensemble(
 ) -> Plan:
     """The plan of `ensemble`."""
     common = _common(system, **options)
-    members = checks.count("members", members)
+    members = validation.count("members", members)
     states, by_member = _states(system, mu0, members)
     params, axes = _params(system, params, members)
     g0, turned = check_group(system.algebra, g0, group, members)
@@ -314,16 +315,16 @@ def _common(
     system: Any, *, t1: Any, dt: Any, t0: Any, key: Any, driver: Any, integrator: Any, save_every: Any, backend: Any
 ) -> dict[str, Any]:
     """The arguments that `solve` and `ensemble` share."""
-    checks.require_float64()
+    validation.require_float64()
     if not isinstance(system, System):
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
     if not isinstance(integrator, Integrator):
         hint = f"; did you mean {integrator.__name__}()?" if isinstance(integrator, type) else "."
         raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}{hint}")
-    checks.choice("backend", backend, BACKENDS)
-    dt, t0, t1 = checks.positive("dt", dt), checks.finite("t0", t0), checks.finite("t1", t1)
+    validation.choice("backend", backend, BACKENDS)
+    dt, t0, t1 = validation.positive("dt", dt), validation.finite("t0", t0), validation.finite("t1", t1)
     steps = _count_steps(t0, t1, dt)
-    save_every = checks.count("save_every", save_every)
+    save_every = validation.count("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
     integrator = around(system, integrator)
@@ -376,7 +377,7 @@ def _trace_save(system: System, save: Callable | None, with_states: bool) -> Fun
 
 
 def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:
-    shape = checks.numbers("mu0", mu0).shape
+    shape = validation.numbers("mu0", mu0).shape
     if shape == (members, *system.algebra.shape):
         return check_state(system.algebra, "mu0", mu0, (members,)), True
     if len(shape) == len(system.algebra.shape) + 1:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..numerics import checks
+from ..numerics import validation
 from ..numerics.signatures import check_signature
 
 _MOST_BINS = 10_000_000
@@ -139,17 +139,17 @@ class Quantiles(eqx.Module):
     bins: int = eqx.field(static=True)
 
     def __init__(self, q: Any = (0.05, 0.5, 0.95), *, low: Any, high: Any, bins: int = 1000):
-        given = np.atleast_1d(checks.numbers("q", q, "probabilities between 0 and 1", "fiu"))
+        given = np.atleast_1d(validation.numbers("q", q, "probabilities between 0 and 1", "fiu"))
         self.q = tuple(float(p) for p in given.ravel())
         if given.ndim != 1 or not self.q or not all(0.0 <= p <= 1.0 for p in self.q):
             raise ValueError(f"q must be probabilities between 0 and 1, not {q!r}.")
         given = {"low": low, "high": high}
-        ends = [np.asarray(checks.numbers(name, x, "real numbers", "fiu"), float) for name, x in given.items()]
+        ends = [np.asarray(validation.numbers(name, x, "real numbers", "fiu"), float) for name, x in given.items()]
         same = () in (ends[0].shape, ends[1].shape) or ends[0].shape == ends[1].shape
         if not same or not np.all(np.isfinite(ends[0]) & np.isfinite(ends[1]) & (ends[0] < ends[1])):
             raise ValueError(f"low must be below high, both finite, not low = {low!r} and high = {high!r}.")
         self.low, self.high = (jnp.asarray(end) for end in ends)
-        self.bins = checks.count("bins", bins)
+        self.bins = validation.count("bins", bins)
         if self.bins > _MOST_BINS:
             raise ValueError(f"bins must be at most {_MOST_BINS}, not {bins!r}.")
 

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.device_arrays import placed
+from stepcompiler.jaxprs.interning import Constant
+
 from ..algebras.base import LieAlgebra
 from ..integrators.base import Integrator
-from ..numerics import checks
-from ..numerics.arrays import placed
-from ..numerics.functions import Constant
+from ..numerics import validation
+from ..numerics.html import as_html
 from ..numerics.quaternions import quaternions
-from ..numerics.text import as_html
 from ..systems import System
 from .lapack_lock import LARGE, xla_alone
 from .member_params import energy_of_members
@@ -53,12 +54,12 @@ class Stats(eqx.Module):
     @staticmethod
     def of(totals: Totals, steps: int, members: int, backend: str, reason: str) -> "Stats":
         """From the totals of so many members, summed up (`together`)."""
-        t = totals if checks.is_traced(totals) else Totals(*(np.asarray(x).item() for x in totals))
+        t = totals if validation.is_traced(totals) else Totals(*(np.asarray(x).item() for x in totals))
         return Stats(steps, t.iterations / members / steps, *t[1:5], t.substeps / members / steps, backend, reason)
 
     def __repr__(self) -> str:
         """One line, and another if the fast backend was not taken."""
-        if checks.is_traced(self):
+        if validation.is_traced(self):
             return f"{self.steps} steps (traced)"
         substeps = f" of {self.substeps:.1f} sub-steps" if self.substeps != 1 else ""
         reason = f"\n  backend   {self.backend}: {self.reason}" if self.reason else f", {self.backend} code"
@@ -70,7 +71,7 @@ class Stats(eqx.Module):
 
 def together(totals: Totals) -> Totals:
     """The totals of many members as one: a number for each of 10⁷ members would be too many."""
-    xp: Any = jnp if checks.is_traced(totals) else np
+    xp: Any = jnp if validation.is_traced(totals) else np
     none = xp.iinfo(np.int64).max
     first = xp.min(xp.where(totals.first_unsolved < 0, none, totals.first_unsolved))
     return Totals(
@@ -146,7 +147,7 @@ class Saved(eqx.Module):
         """
         inner = len(self.system.algebra.shape)
         x = moderate(self.mu, inner)
-        xp: Any = jnp if checks.is_traced(x) else np
+        xp: Any = jnp if validation.is_traced(x) else np
         pairs = xp.stack([x, xp.broadcast_to(x[..., :1, *self._slices], x.shape)], axis=-inner - 1)
         return map_rows(Constant(OrbitError(self.system.algebra)), pairs, inner + 1)
 
@@ -164,7 +165,7 @@ class Saved(eqx.Module):
         For SO3 and SE3 with group=True. Left-invariant: g takes the body frame to space. The sign of a quaternion is
         chosen so that it moves continuously.
         """
-        checks.choice("form", form, ("matrix", "quaternion"))
+        validation.choice("form", form, ("matrix", "quaternion"))
         if self.g is None:
             raise AttributeError("the group elements were not computed: solve with group=True.")
         R = self.system.algebra.rotation_part(self.g)
@@ -174,7 +175,7 @@ class Saved(eqx.Module):
         return map_rows(fn, self.mu if mu is None else mu, len(self.system.algebra.shape))
 
     def _coordinates(self) -> dict:
-        if checks.is_traced(self.values):
+        if validation.is_traced(self.values):
             raise TypeError("to_xarray needs numbers, but this run is being traced by JAX.")
         return {"time": ("time", self.t, {"long_name": "time"})}
 
@@ -249,7 +250,7 @@ class Saved(eqx.Module):
             f"{type(self.integrator).__name__}{members}",
             f"  time      {self.t[0]:g} to {self.t[-1]:g}, dt = {self.dt:g}, {len(self.t)} times saved",
         ]
-        if not checks.is_traced(self.values):
+        if not validation.is_traced(self.values):
             if not self.custom and self.values is not None:
                 lost = "not kept, for there is dissipation: " if self.system.leaves_orbit else ""
                 lines.append(f"  casimirs  {lost}{self._kept()}")
@@ -342,7 +343,7 @@ def moderate(x: Any, inner: int) -> Any:
 
     Relative errors of invariants remain the same, bit for bit: the coadjoint action is linear.
     """
-    if checks.is_traced(x):
+    if validation.is_traced(x):
         return x
     x = np.asarray(x)
     start = x[(..., slice(1), *(slice(None),) * inner)]
@@ -357,7 +358,7 @@ def moderate(x: Any, inner: int) -> Any:
 
 def map_rows(fn: Any, x: Any, inner: int) -> Any:
     """Map fn over all leading axes of x, in pieces of fixed shape so that it compiles once."""
-    if checks.is_traced((x, fn)):
+    if validation.is_traced((x, fn)):
         for _ in range(x.ndim - inner):
             fn = jax.vmap(fn)
         return fn(x)

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 from ..baths import heat_bath
 from ..integrators.base import Integrator
 from ..integrators.weak_splitting import NinomiyaVictoir
-from ..numerics import checks, random
+from ..numerics import random, validation
+from ..numerics.html import as_html
 from ..numerics.signatures import check_function
-from ..numerics.text import as_html
 from ..states import check_state
 from ..systems import System
 from .ensemble import ensemble
@@ -57,8 +57,8 @@ def sample(
       half of the step tells.
     """  # fmt: skip
     bath = heat_bath(system, temperature=temperature, friction=friction, fields=fields)
-    members = checks.count("members", members, least=4)
-    t1, dt = checks.positive("t1", t1), checks.positive("dt", dt)
+    members = validation.count("members", members, least=4)
+    t1, dt = validation.positive("t1", t1), validation.positive("dt", dt)
     burn_in = 0.2 * t1 if burn_in is None else float(burn_in)
     if not 0 <= burn_in < t1:
         raise ValueError(f"burn_in must be at least 0 and below t1 = {t1:g}, not {burn_in:g}.")

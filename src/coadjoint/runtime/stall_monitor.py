@@ -13,18 +13,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import stepcompiler
+
 from .plan import Plan
 
 VARIABLE = "COADJOINT_WATCHDOG"
 _SECONDS = 120.0  # without progress, unless the variable says otherwise
 _OFTEN = 0.5  # seconds between two looks
-_OURS = str(Path(__file__).parents[1])
+_OURS = (str(Path(__file__).parents[1]), str(Path(stepcompiler.__file__).parent))
 _COMPILERS = {
     os.path.join("jax", "_src", "compiler.py"): "XLA is compiling",
     "llvmlite": "LLVM is compiling native code",
     os.path.join("jax", "_src", "interpreters", "mlir.py"): "JAX is lowering a program",
     os.path.join("jax", "_src", "interpreters", "partial_eval.py"): "JAX is tracing a program",
-    os.path.join(_OURS, "native", "evaluator.py"): "native code is being written",
+    os.path.join("stepcompiler", "lowering", "evaluator.py"): "native code is being written",
 }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from .. import native
+import stepcompiler
+
 from ..runtime.executors import cores
 
 _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "zarr", "xarray")
@@ -28,7 +29,7 @@ def versions(names: Iterable[str] = _VERSIONS) -> dict[str, str]:
 
 def arithmetic() -> int:
     """The version of how steps are computed, down to the last bit."""
-    return native.ARITHMETIC
+    return stepcompiler.ARITHMETIC
 
 
 def machine() -> dict[str, Any]:

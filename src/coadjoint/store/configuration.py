@@ -10,9 +10,10 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from stepcompiler.jaxprs.interning import Constant, Function, intern
+
 from ..algebras.base import LieAlgebra
 from ..drivers import Brownian, Increments
-from ..numerics.functions import Constant, Function, intern
 from ..runtime.plan import Plan
 from ..systems import Noise, Salt, System
 

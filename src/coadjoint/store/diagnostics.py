@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..numerics.arrays import placed
-from ..numerics.functions import Constant
+from stepcompiler.device_arrays import placed
+from stepcompiler.jaxprs.interning import Constant
+
 from ..runtime.lapack_lock import LARGE, uses_lapack, xla_alone
 from ..runtime.plan import Plan
 from ..runtime.results import OrbitError, mapped

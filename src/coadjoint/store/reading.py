@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import zarr
 
-from ..numerics.text import as_html
+from ..numerics.html import as_html
 from ..runtime.results import Stats
 from .checkpoints import Checkpoint, Checkpoints
 from .configuration import flat

@@ -14,7 +14,8 @@ from typing import Any
 
 import zarr
 
-from ..numerics.caching import Bounded
+from stepcompiler.cache import Bounded
+
 from ..runtime.backends.base import Program
 from ..runtime.loop import execute_all
 from ..runtime.plan import Plan

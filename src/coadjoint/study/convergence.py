@@ -14,7 +14,7 @@ from ..drivers import BLOCK, Brownian, Increment, Needs, SampledPaths, joined, t
 from ..integrators.base import Integrator
 from ..integrators.levy import TMKLevy
 from ..integrators.strong15 import TMK15
-from ..numerics import checks
+from ..numerics import validation
 from ..runtime.ensemble import ensemble
 from ..systems import System
 
@@ -52,10 +52,10 @@ def convergence(
     Noise should be large enough to show: with small noise the deterministic error hides the leading term.
     """
     named = _named(integrators)
-    steps = np.sort(np.array([checks.positive("dts", dt) for dt in np.atleast_1d(np.asarray(dts, object))]))[::-1]
+    steps = np.sort(np.array([validation.positive("dts", dt) for dt in np.atleast_1d(np.asarray(dts, object))]))[::-1]
     if len(np.unique(steps)) != len(steps) or len(steps) < 2:
         raise ValueError(f"dts must be at least two different step sizes, not {dts!r}.")
-    paths = checks.count("paths", paths) if system.n_noise else 1
+    paths = validation.count("paths", paths) if system.n_noise else 1
     judge, fine = _reference(system, named, reference, float(steps[-1]))
     runs = [("", judge, fine)] + [(name, i, float(dt)) for name, i in named.items() for dt in steps]
     needs = [integrator.needs(system) for _, integrator, _ in runs]
@@ -230,7 +230,7 @@ def _named(integrators: Any) -> dict[str, Integrator]:
 def _reference(system: System, named: dict[str, Integrator], given: Any, smallest: float) -> tuple[Integrator, float]:
     if isinstance(given, tuple):
         judge, dt = given
-        return judge, checks.positive("reference", dt)
+        return judge, validation.positive("reference", dt)
     if given is not None:
         return given, smallest / 8
     if system.n_noise == 0:

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ...native.refused import Refused
+from stepcompiler.errors import Refused
+
 from ..plan import Plan, Tile
 from ..run_state import Point
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...native.gpu import DeviceLoop, Gpu
-from ...native.lanes import native_loop
-from ...numerics.arrays import placed
+from stepcompiler.compile import native_loop
+from stepcompiler.device_arrays import placed
+from stepcompiler.targets.gpu import DeviceLoop, Gpu
 
 _BLOCKS = (512, 256, 128, 64)  # threads in a block: those of a large one read the same code at about the same time
 

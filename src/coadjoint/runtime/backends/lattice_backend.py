@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from stepcompiler.lattices.lattice_loops import groups_of, plane_of
+
 from ...drivers import BLOCK, Window
-from ...native.sweeps import groups_of, plane_of
 from ..lapack_lock import alone
 from ..member_params import params_of, with_params
 from ..plan import Plan, Tile

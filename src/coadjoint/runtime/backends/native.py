@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from stepcompiler.targets.cpu import Cpu
+
 from ...drivers import BLOCK
-from ...native.cpu import Cpu
 from ..plan import Plan, Tile
 from ..run_state import Point, Record, record
 from . import lattice_backend

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from stepcompiler.cache import Bounded
+from stepcompiler.targets.cpu import Cpu
+from stepcompiler.targets.gpu import LONGEST, RESIDENT, DeviceLoop, too_long
+
 from ...drivers import BLOCK
-from ...native.cpu import Cpu
-from ...native.gpu import LONGEST, RESIDENT, DeviceLoop, too_long
-from ...numerics.caching import Bounded
 from ..executors import cores
 from ..plan import Plan, Tile
 from ..run_state import Point, Record, record

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ...native.cpu import Cpu
-from ...native.lanes import NativeLoop, native_loop
-from ...native.loop import Target
-from ...numerics.caching import Bounded
+from stepcompiler.cache import Bounded
+from stepcompiler.compile import NativeLoop, native_loop
+from stepcompiler.targets.cpu import Cpu
+from stepcompiler.targets.time_loop import Target
+
 from ..plan import Plan
 from .base import Refusal, attempted
 from .packing import packed, unpacked, words_in

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from stepcompiler.cache import Bounded
+
 from ...drivers import BLOCK, Window
-from ...numerics.caching import Bounded
 from ..lapack_lock import alone
 from ..plan import Plan, Tile
 from ..run_state import Clock

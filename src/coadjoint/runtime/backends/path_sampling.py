@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from stepcompiler.cache import Bounded
+from stepcompiler.compile import Drawing, NativeLoop, free, native_loop
+from stepcompiler.targets.cpu import Cpu
+
 from ...drivers import BLOCK, BrownianWindow, Increment, Window
-from ...native.cpu import Cpu
-from ...native.lanes import Drawing, NativeLoop, free, native_loop
-from ...numerics.caching import Bounded
 from ..plan import Plan
 from .base import Refusal, attempted
 

@@ -14,9 +14,10 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, PyTree
 
-from ...numerics import spread
-from ...numerics.functions import intern
-from ...numerics.pairs import on_gpu
+from stepcompiler.jaxprs.interning import intern
+
+from ...numerics import sharding
+from ...numerics.split_complex import on_gpu
 from ...systems import System
 from ..plan import Plan
 from ..run_state import Point
@@ -61,9 +62,9 @@ class Spread:
 
     def __init__(self, plan: Plan):
         self.n = plan.system.algebra.shape[-1]
-        self.mesh = spread.mesh_of(plan.devices)
-        with spread.over(self.mesh):
-            self.more = spread.whole(self.n) - self.n
+        self.mesh = sharding.mesh_of(plan.devices)
+        with sharding.over(self.mesh):
+            self.more = sharding.whole(self.n) - self.n
 
     def put(self, tree: PyTree) -> PyTree:
         """From the host, where all processes have the same."""
@@ -71,11 +72,11 @@ class Spread:
         def one(x: Any) -> Array:
             x = np.asarray(x)
             if not self._matrices(x.shape, self.n):
-                return spread.placed(x, P())
+                return sharding.placed(x, P())
             below = [(0, 0)] * (x.ndim - 2) + [(0, self.more), (0, 0)]
-            return spread.placed(np.pad(x, below), P(*(None,) * (x.ndim - 2), spread.AXIS, None))
+            return sharding.placed(np.pad(x, below), P(*(None,) * (x.ndim - 2), sharding.AXIS, None))
 
-        with spread.over(self.mesh):
+        with sharding.over(self.mesh):
             return jax.tree.map(one, tree)
 
     def host(self, x: Array) -> np.ndarray:
@@ -99,22 +100,22 @@ class Spread:
 
     def call(self, program: Callable, core: Any, *args: Any) -> Any:
         """program(core, *args), compiled for the mesh."""
-        with spread.over(self.mesh):
+        with sharding.over(self.mesh):
             return _called(self, program, core, args)
 
     def core(self, core: Any) -> Any:
         """With the system as it is to be computed here."""
-        with spread.over(self.mesh):
+        with sharding.over(self.mesh):
             return retraced(core)
 
     def cut(self, tree: PyTree) -> PyTree:
         """Without the zeros, in compiled code."""
-        return self._each(lambda x: spread.rows(x[..., : self.n, :]), tree, self.n + self.more)
+        return self._each(lambda x: sharding.rows(x[..., : self.n, :]), tree, self.n + self.more)
 
     def filled(self, tree: PyTree) -> PyTree:
         """With the zeros, in compiled code."""
         below = lambda x: [(0, 0)] * (x.ndim - 2) + [(0, self.more), (0, 0)]
-        return self._each(lambda x: spread.rows(jnp.pad(x, below(x))), tree, self.n)
+        return self._each(lambda x: sharding.rows(jnp.pad(x, below(x))), tree, self.n)
 
     def _each(self, fn: Callable[[Array], Array], tree: PyTree, rows: int) -> PyTree:
         return jax.tree.map(lambda x: fn(x) if self._matrices(np.shape(x), rows) else x, tree)

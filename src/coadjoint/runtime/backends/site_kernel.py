@@ -1,8 +1,8 @@
 """The step of a large lattice, written for one of its sites and made native code.
 
 A system of N copies of one algebra, at each of which the same happens, is written for a single site: its algebra, and
-ζ there, which reads neighbours (`native/sites.py`). A method that is `sitewise` does not tell the difference. What
-comes of it are sweeps over the sites (`native/sweeps.py`).
+ζ there, which reads neighbours (`lattice_lowering`). A method that is `sitewise` does not tell the difference. What
+comes of it are sweeps over the sites (`lattice_loops`).
 """
 
 import math
@@ -16,15 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.cache import Bounded
+from stepcompiler.compile import free
+from stepcompiler.errors import Refused
+from stepcompiler.lattices.lattice_loops import Place, Sweep, cut
+from stepcompiler.lattices.lattice_lowering import OneSite
+from stepcompiler.lattices.site_values import Sited
+
 from ...algebras.base import Element, LieAlgebra, State
 from ...algebras.product import Product
 from ...drivers import BrownianWindow, Increment, Needs
-from ...native.lanes import free
-from ...native.provenance import Sited
-from ...native.refused import Refused
-from ...native.sites import OneSite
-from ...native.sweeps import Place, Sweep, cut
-from ...numerics.caching import Bounded
 from ...systems import System
 from ..executors import cores
 from ..plan import Plan

@@ -8,12 +8,13 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from stepcompiler.cache import Bounded
+from stepcompiler.compile import NativeLoop, free, native_loop, pattern
+from stepcompiler.targets.time_loop import Target
+
 from ...drivers import Increment
 from ...integrators.base import Integrator
 from ...integrators.implicit import from_near
-from ...native.lanes import NativeLoop, free, native_loop, pattern
-from ...native.loop import Target
-from ...numerics.caching import Bounded
 from ...systems import System
 from ..member_params import with_params
 from ..plan import Plan, Tile

@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
+from stepcompiler.cache import Bounded
+
 from ...drivers import BLOCK, Window
 from ...integrators.base import Integrator
-from ...numerics.caching import Bounded
-from ...numerics.pairs import on_gpu
+from ...numerics.split_complex import on_gpu
 from ...systems import System
 from ..lapack_lock import alone, uses_lapack
 from ..member_params import params_of, with_params

@@ -1,0 +1,220 @@
+"""The iteration of an implicit step: corrections until what is left is below a tolerance, and the report of it.
+
+Every iteration is a `while_loop` that starts only if there is work left, so that under `vmap` a fallback nobody needs
+costs nothing and a member that has converged is frozen while its neighbours go on.
+
+The size |x| of an unknown is Euclid's, but that of a direct sum is that of the largest of its parts: round-off is then
+the same beside it however many parts there are, and each part is solved as well as it would be alone.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from stepcompiler.hints import unlikely
+
+Vector = Float[Array, " n"]
+Squares = Callable[[Vector], Float[Array, "..."]]  # x ↦ |x|² of each part, or of all of x as one number
+Squared = tuple[Float[Array, ""], Float[Array, ""]]  # two numbers, whose quotient is the square of another one
+Correction = Callable[[Vector], tuple[Vector, PyTree]]  # x ↦ its correction, and what is known of x besides
+
+_MARGIN = 1e-3  # what is foreseen must be this much below tol: it has a sign, and adds up over steps in the energy
+TINY = 1e-10  # a correction δ this small has δ² below round-off
+_FAST = 0.0625  # the squared rate ¼, below which the next correction can be foreseen
+_SMALL = 1 / 32  # beside x: a first correction that shows that x was near the root
+_STALLED = 1e-11  # a residual this small (scaled) that no longer falls has met round-off
+
+
+class Info(NamedTuple):
+    """How a step was solved: iterations, what was left to correct (scaled), whether that met the tolerance.
+
+    `substeps` is how many steps it was made of, where a method divides it. `squares`, if given: those of the residual,
+    for who but compares it.
+    """
+
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+    substeps: Int[Array, ""] | int = 1
+    squares: Squared | None = None
+
+    def worst(self, before: Float[Array, ""]) -> Float[Array, ""]:
+        """The larger one of this and an earlier residual: mostly that one, and then root and quotient are spared."""
+        if self.squares is None:
+            return jnp.maximum(before, self.residual)
+        left2, scale2 = self.squares
+        return _raised(~(left2 <= before * before * scale2), before, left2, scale2)
+
+
+@unlikely
+def _raised(larger: Array, before: Array, left2: Array, scale2: Array) -> Array:
+    return jnp.where(larger, jnp.maximum(before, _root_of_quotient(left2, scale2)), before)
+
+
+def _root_of_quotient(left2: Array, scale2: Array) -> Array:
+    """√(left²/scale²), and 0/0 is 0."""
+    return jnp.sqrt(left2 / jnp.where(scale2 > 0, scale2, 1.0))
+
+
+class State(NamedTuple):
+    """Where an iteration stands. Sizes are kept squared: roots and quotients would cost as much as the step itself."""
+
+    x: Vector
+    size2: Float[Array, ""]  # |x|² before the last correction
+    step2: Float[Array, ""]  # |last correction|²
+    before2: Float[Array, ""]  # |the one before|², or 0
+    iterations: Int[Array, ""]
+    done: Bool[Array, ""]  # converged
+    lost: Bool[Array, ""]  # diverging: stop iterating
+    last: Vector | None = None  # the last correction, with …
+    known: PyTree = None  # … what was found beside the equation before it, at x − last
+
+    def moved(self, step: Vector, squares: Squares) -> "State":
+        """After a first correction."""
+        return self._replace(x=self.x + step, step2=largest(squares(step)), iterations=self.iterations + 1)
+
+    def curved(self, tol: float) -> Bool[Array, ""]:
+        """Whether what is of the size |x|² |last correction|/6 counts."""
+        return self.step2 * self.size2 > (6.0 * _MARGIN * tol) ** 2
+
+    def left(self) -> Squared:
+        """What is left to correct, scaled by x: the last correction times the rate at which corrections fall."""
+        fast = self.step2 < _FAST * self.before2
+        left2 = jnp.where(fast, self.step2 * self.step2, self.step2)
+        return left2, jnp.where(fast, self.before2 * self.size2, self.size2)
+
+    def info(self, left: Squared | None = None) -> Info:
+        """The report, if it is known with what is left to correct."""
+        left = self.left() if left is None else left
+        return Info(self.iterations, _root_of_quotient(*left), self.done, squares=left)
+
+
+def dot(x: Vector) -> Float[Array, ""]:
+    """|x|², of all of x."""
+    return x @ x
+
+
+def largest(squares: Float[Array, "..."]) -> Float[Array, ""]:
+    """|x|² of the largest part."""
+    return jnp.max(squares) if squares.ndim else squares
+
+
+def explicit_info(x: Array) -> Info:
+    """The report of a step with nothing to solve: it fails only if the result is not finite."""
+    ok = jnp.all(jnp.isfinite(x))
+    return Info(jnp.zeros((), int), jnp.zeros(()), ok)
+
+
+def iterate(
+    correction: Correction,
+    start: State,
+    tol: float | Array,
+    max_steps: int,
+    active: Bool[Array, ""],
+    fast: bool = False,
+    squares: Squares = dot,
+    others2: Float[Array, "..."] | float = 0.0,
+    curved: bool = False,
+) -> State:
+    """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
+
+    What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
+    (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
+    `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
+    the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ; the
+    next term, |x|² δ/6, is foreseen as well, or, if that is `curved` and followed too, the one after it, |x|³ δ/24.
+    `others2`: the squares of numbers that count in the size of x.
+    """
+    limit = start.iterations + max_steps
+
+    def going(s: State) -> Array:
+        return active & ~s.done & ~s.lost & (s.iterations < limit)
+
+    def body(s: State) -> State:
+        new, foreseen, fits = _corrected(correction, s, tol, squares, others2, curved)
+        turns = s.iterations - start.iterations
+        done, lost = unlikely(_otherwise_ended)(~(foreseen & fits), (True, False), new, fits, turns, tol)
+        if fast:
+            return new._replace(done=done, lost=lost)
+        finite = jnp.isfinite(new.step2)
+        x, step2 = jnp.where(finite, new.x, s.x), jnp.where(finite, new.step2, jnp.inf)
+        return new._replace(x=x, step2=step2, done=finite & done, lost=~finite | lost)
+
+    return jax.lax.while_loop(going, body, start)
+
+
+def iterate_near(
+    correction: Correction,
+    later: Callable[[], Correction],
+    start: State,
+    tol: float | Array,
+    max_steps: int,
+    moderate: Callable[[], Bool[Array, ""]],
+    squares: Squares = dot,
+    others2: Float[Array, "..."] | float = 0.0,
+) -> tuple[State, Squared]:
+    """`iterate` after a first correction from near the root: mostly another one is all; and what is left to correct.
+
+    Only where it is not, corrections are made as by `later()`, and it is asked whether it was near at all: if the first
+    correction was not small beside x, whether what had led there was `moderate`.
+    """
+    s, foreseen, fits = _corrected(correction, start, tol, squares, others2, curved=True)
+    small = s.before2 <= _SMALL**2 * s.size2
+
+    @unlikely
+    def rest(case: Array, otherwise: tuple[State, Squared], small: Array, fits: Array) -> tuple[State, Squared]:
+        s, _ = otherwise
+        near = small | moderate()
+        done, lost = _otherwise_ended(case, (True, False), s, fits, 0, tol)
+        s = s._replace(done=done & (near | ~case), lost=lost | (case & ~near))
+        s = iterate(later(), s, tol, max_steps - 1, jnp.ones((), bool), True, squares, others2, curved=True)
+        return s, select(case, s.left(), otherwise[1])
+
+    s = s._replace(done=jnp.ones((), bool))
+    return rest(~(foreseen & fits & small), (s, (s.step2 * s.step2, s.size2 * s.before2)), small, fits)
+
+
+def _corrected(
+    correction: Correction,
+    s: State,
+    tol: float | Array,
+    squares: Squares,
+    others2: Float[Array, "..."] | float,
+    curved: bool,
+) -> tuple[State, Bool[Array, ""], Bool[Array, ""]]:
+    """After another correction; whether it is foreseen that this is enough, and small enough for what is known."""
+    step, known = correction(s.x)
+    size2, step2 = largest(squares(s.x) + others2), largest(squares(step))  # |x|² before: a flow has it at hand
+    before2 = s.step2
+    foreseen = step2 * step2 < (_MARGIN * tol) ** 2 * (size2 * before2)  # if corrections do not fall, it is small
+    fits = jnp.ones((), bool)
+    if known is not None:
+        left2, n = (step2 * size2 * size2, 24.0) if curved else (step2 * size2, 6.0)
+        foreseen = foreseen & (left2 <= (n * _MARGIN * tol) ** 2)
+        fits = (step2 <= TINY**2) & (left2 <= tol**2)
+    last = None if known is None else step
+    return State(s.x + step, size2, step2, before2, s.iterations + 1, s.done, s.lost, last, known), foreseen, fits
+
+
+def _otherwise_ended(
+    case: Array, otherwise: tuple, s: State, fits: Array, turns: Array | int, tol: float | Array
+) -> tuple[Array, Array]:
+    """Whether an iteration has ended though it was not foreseen: it has converged, or is lost."""
+    small = s.step2 <= tol**2 * s.size2
+    stalled = (s.step2 <= _STALLED**2 * s.size2) & (s.step2 >= s.before2)
+    lost = ~(s.step2 <= 16.0 * s.before2) & (turns > 3)
+    return jnp.where(case, (small | stalled) & fits, True), case & lost
+
+
+def fresh(x: Vector, iterations: Int[Array, ""]) -> State:
+    """Before a first correction, after so many iterations elsewhere."""
+    zero, false = jnp.zeros(()), jnp.zeros((), bool)
+    return State(x, zero, zero, zero, iterations, false, false)
+
+
+def select(flag: Array, a: PyTree, b: PyTree) -> PyTree:
+    """a where the flag is set, else b."""
+    return jax.tree.map(lambda u, v: jnp.where(flag, u, v), a, b)

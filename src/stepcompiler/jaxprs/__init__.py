@@ -1,0 +1,1 @@
+"""Tools that read, evaluate and transform traced programs (jaxprs)."""

@@ -1,0 +1,119 @@
+"""Parameters of equations whose spelling depends on the version of JAX (0.10 to 0.12), read in one place."""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+from jax.extend import core as jex
+
+from ..hints import HINTS, wrapped
+
+# Primitives that only call another program, and under which parameter they hold it.
+CALLS = {
+    "call_hi_primitive": "_prim",  # JAX 0.12: an operation that says itself what it is made of
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "composite": "jaxpr",
+    **{hint.name: "jaxpr" for hint in HINTS},
+}
+
+_FUNCTIONS = ("jit", "pjit")  # those of functions
+
+
+class Scan(NamedTuple):
+    """What a `scan` does: body(constants, carry, row) → (carry, row of results), `length` times."""
+
+    body: Any
+    constants: int
+    carry: int
+    length: int
+    reverse: bool
+
+
+def scan_of(params: dict) -> Scan:
+    """The parameters of a `scan`: numbers of arguments, which JAX 0.12 keeps as flattened trees."""
+    if "num_consts" in params:
+        constants, carry = params["num_consts"], params["num_carry"]
+    else:
+        constants, carry = (len(part) for part in params["ft_in"].unpack()[:2])
+    return Scan(closed(params["jaxpr"]), constants, carry, params["length"], params["reverse"])
+
+
+def called(eqn: Any) -> jex.ClosedJaxpr:
+    """The program that an equation does nothing but call."""
+    name, params = eqn.primitive.name, eqn.params
+    if eqn.primitive in HINTS:
+        return wrapped(eqn)
+    if name == "call_hi_primitive":
+        return jax.make_jaxpr(partial(eqn.primitive.to_lojax, **params))(*(v.aval for v in eqn.invars))
+    return closed(params[CALLS[name]])
+
+
+def applied(primitive: Any, params: dict, args: Iterable) -> list:
+    """What comes out of an operation."""
+    out = primitive.bind(*args, **primitive.get_bind_params(params))
+    return out if primitive.multiple_results else [out]
+
+
+def eval_equation(jaxpr: jex.Jaxpr, eqn: Any, values: Sequence[Any]) -> list:
+    """Evaluate one equation of a jaxpr, whatever its primitive, as a jaxpr of its own."""
+    arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
+    alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
+    return jax.core.eval_jaxpr(alone, [], *arguments.values())
+
+
+def closed(jaxpr: Any) -> jex.ClosedJaxpr:
+    """A program together with its constants."""
+    return jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, [])
+
+
+def elements(jaxpr: Any) -> int:
+    """Numbers that a program computes as it stands, loops gone through once."""
+
+    def one(eqn: Any) -> int:
+        sizes = [math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape")]
+        if eqn.primitive.name == "dot_general":
+            (contracted, _), _ = eqn.params["dimension_numbers"]
+            return sizes[0] * math.prod(eqn.invars[0].aval.shape[a] for a in contracted)
+        parts = [s for p in eqn.params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
+        inside = [elements(closed(s).jaxpr) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
+        return sum(inside) if inside else sum(sizes)
+
+    return sum(map(one, jaxpr.eqns))
+
+
+def wanted(jaxpr: jex.Jaxpr) -> list[Any]:
+    """The equations of a program of which something comes out that is used, or that do something else."""
+    used, out = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}, []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(v in used for v in eqn.outvars):
+            eqn = _trimmed(eqn, used)
+            used.update(v for v in eqn.invars if not isinstance(v, jex.Literal))
+            out.append(eqn)
+    return out[::-1]
+
+
+def _trimmed(eqn: Any, used: set) -> Any:
+    """A call of a function, of whose results only some are used, as one that has no others, nor what they take."""
+    if eqn.primitive.name not in _FUNCTIONS or all(v in used for v in eqn.outvars):
+        return eqn
+    program = closed(eqn.params["jaxpr"])
+    kept = [(v, x) for v, x in zip(eqn.outvars, program.jaxpr.outvars, strict=True) if v in used]
+    inner = program.jaxpr.replace(outvars=[x for _, x in kept])
+    inner = inner.replace(eqns=wanted(inner))
+    uses = [*(v for e in inner.eqns for v in e.invars), *inner.outvars]
+    read = {v for v in uses if not isinstance(v, jex.Literal)}
+    given = [(v, x) for v, x in zip(eqn.invars, inner.invars, strict=True) if x in read]
+    inner = inner.replace(invars=[x for _, x in given])
+    params = eqn.params | {"jaxpr": jex.ClosedJaxpr(inner, program.consts)}
+    return eqn.replace(invars=[v for v, _ in given], outvars=[v for v, _ in kept], params=params)

@@ -1,0 +1,143 @@
+"""Traced programs as plain values, so that they can be pickled: names of operations, their parameters, their wiring.
+
+JAX's own objects refuse to be pickled. Here a jaxpr becomes tuples of names, numbers, shapes and types, and is traced
+anew from these. What is not plain, such as a function inside of `jax.custom_jvp`, cannot be kept, and says so; unless
+who pickles takes functions `by_value`, as cloudpickle does: then the function that was traced goes in its place.
+"""
+
+import itertools
+import pickle
+import sys
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import numpy as np
+from jax.extend import core as jex
+
+from ..hints import HINTS
+from .equations import applied, called
+
+by_value: ContextVar[bool] = ContextVar("by_value", default=False)
+
+
+class Program(NamedTuple):
+    """A jaxpr: variables are numbers, arguments have shapes and types, operations their names."""
+
+    constants: int
+    arguments: tuple[tuple, ...]  # (shape, type, weakly typed) of constants, then of arguments
+    operations: tuple[tuple, ...]  # (name, inputs, outputs, parameters)
+    results: tuple
+
+
+class _Literal(NamedTuple):
+    value: Any
+
+
+class _Inner(NamedTuple):
+    """A jaxpr in the parameters of an operation, closed over these constants, or open."""
+
+    program: Program
+    constants: tuple | None
+
+
+def packed(jaxpr: jex.Jaxpr) -> Program:
+    """A jaxpr as plain values, without its `jit`s and hints; TypeError if it has something that is not plain."""
+    heads: list[Any] = [*jaxpr.constvars, *jaxpr.invars]
+    arguments = tuple((v.aval.shape, str(v.aval.dtype), bool(v.aval.weak_type)) for v in heads)
+    operations: list[tuple] = []
+    counter = itertools.count(len(heads))
+
+    def walk(jaxpr: jex.Jaxpr, atoms: dict[Any, Any]) -> list:
+        def read(v: Any) -> Any:
+            if not isinstance(v, jex.Literal):
+                return atoms[v]
+            aval: Any = v.aval
+            value = np.asarray(v.val, aval.dtype)[()]
+            return _Literal(value.item() if aval.weak_type else value)
+
+        for eqn in jaxpr.eqns:
+            name, inputs = eqn.primitive.name, [read(v) for v in eqn.invars]
+            if eqn.primitive in HINTS or (name in ("jit", "pjit") and not eqn.params["jaxpr"].consts):
+                inner = called(eqn).jaxpr
+                outputs = walk(inner, dict(zip(inner.invars, inputs, strict=True)))
+            else:
+                if _primitives().get(name) is not eqn.primitive:
+                    raise TypeError(_refusal(name))
+                outputs = [next(counter) for _ in eqn.outvars]
+                parameters = {k: _plain(name, v) for k, v in eqn.params.items()}
+                operations.append((name, tuple(inputs), tuple(outputs), parameters))
+            atoms.update(zip(eqn.outvars, outputs, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    results = walk(jaxpr, {v: k for k, v in enumerate(heads)})
+    return Program(len(jaxpr.constvars), arguments, tuple(operations), tuple(results))
+
+
+def unpacked(program: Program) -> jex.Jaxpr:
+    """The jaxpr again, traced from its operations."""
+    shapes = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for shape, dtype, weak in program.arguments]
+    traced = jax.make_jaxpr(lambda *args: _evaluate(program, args))(*shapes).jaxpr
+    k = program.constants
+    return traced.replace(constvars=traced.invars[:k], invars=traced.invars[k:], debug_info=_no_names(traced, k))
+
+
+def _no_names(jaxpr: jex.Jaxpr, constants: int) -> Any:
+    """The debug information of a jaxpr whose first arguments have become constants."""
+    info = jaxpr.debug_info
+    names = info.arg_names
+    return info._replace(arg_names=None if names is None else names[constants:])
+
+
+def _evaluate(program: Program, args: tuple) -> list:
+    env: dict[int, Any] = dict(enumerate(args))
+
+    def read(x: Any) -> Any:
+        return x.value if isinstance(x, _Literal) else env[x]
+
+    for name, inputs, outputs, parameters in program.operations:
+        params = {k: _restored(v) for k, v in parameters.items()}
+        env.update(zip(outputs, applied(_primitives()[name], params, map(read, inputs)), strict=True))
+    return [read(x) for x in program.results]
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, jex.ClosedJaxpr):
+        return _Inner(packed(value.jaxpr), tuple(np.asarray(c) for c in value.consts))
+    if isinstance(value, jex.Jaxpr):
+        return _Inner(packed(value), None)
+    if type(value) in (tuple, list):
+        return type(value)(_plain(name, v) for v in value)
+    if isinstance(value, jax.Array):
+        return np.asarray(value)
+    try:
+        pickle.dumps(value)
+    except Exception:
+        raise TypeError(_refusal(name)) from None
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, _Inner):
+        jaxpr = unpacked(value.program)
+        return jaxpr if value.constants is None else jex.ClosedJaxpr(jaxpr, list(value.constants))
+    if type(value) in (tuple, list):
+        return type(value)(_restored(v) for v in value)
+    return value
+
+
+def _refusal(name: str) -> str:
+    return (
+        f"a function of this system uses the operation {name!r} of JAX, which cannot be pickled: make the system in "
+        "the other process (a function that returns it can be sent), or store results with out= and open them there."
+    )
+
+
+@lru_cache(maxsize=1)
+def _primitives() -> dict[str, Any]:
+    """The operations of JAX by their names; not all are public, so they are looked for in all that JAX has loaded."""
+    modules = [module for name, module in sorted(sys.modules.items()) if name.split(".")[0] == "jax"]
+    found = [x for module in modules for x in list(vars(module).values()) if isinstance(x, jex.Primitive)]
+    return {p.name: p for p in found}

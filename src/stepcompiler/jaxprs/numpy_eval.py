@@ -1,0 +1,173 @@
+"""Small programs without loops, done by NumPy: no compiler, and the same bits whatever compiles the rest.
+
+Only operations whose result is fixed to the last bit (IEEE 754, whole numbers, moves) are NumPy's. All others, such as
+logarithms, are JAX's own, one at a time.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jex
+
+from .data_movement import MOVES
+from .equations import CALLS, called
+from .interning import eval_equation
+
+_REAL: dict[str, Callable] = {
+    "add": np.add,
+    "add_any": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "abs": np.abs,
+    "max": np.maximum,
+    "min": np.minimum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+_FLOAT: dict[str, Callable] = {
+    "div": np.divide,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "is_finite": np.isfinite,
+    "square": np.square,
+}
+_BITS: dict[str, Callable] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+}
+_SHIFTS: dict[str, tuple[Callable, str]] = {  # and of which kinds of numbers
+    "shift_left": (np.left_shift, "iu"),
+    "shift_right_logical": (np.right_shift, "u"),
+    "shift_right_arithmetic": (np.right_shift, "i"),
+}
+_WHOLE: dict[str, Callable] = {"div": lambda a, b: (a - np.fmod(a, b)) // b, "rem": np.fmod}  # towards zero
+_MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "reshape", "rev", "slice", "squeeze", "stack", "transpose"}
+
+Step = tuple[Callable[..., Sequence[Any]], list[int], list[int]]  # what is done, with which values, which come out
+
+
+def straight(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[np.ndarray]]:
+    """What a program makes of its arguments, as arrays of NumPy's."""
+    first: list[Any] = [None] * len(program.jaxpr.invars)  # values: arguments, constants, results
+    steps: list[Step] = []
+
+    def new(value: Any = None) -> int:
+        first.append(value)
+        return len(first) - 1
+
+    def lay(closed: jex.ClosedJaxpr, given: Sequence[int]) -> list[int]:
+        """The steps of a program whose arguments are the given values; where its results are."""
+        jaxpr = closed.jaxpr
+        at = dict(zip(jaxpr.invars, given, strict=True))
+        at.update((v, new(np.asarray(x))) for v, x in zip(jaxpr.constvars, closed.consts, strict=True))
+
+        def place(v: Any) -> int:
+            return new(np.asarray(v.val, getattr(v.aval, "dtype", None))[()]) if isinstance(v, jex.Literal) else at[v]
+
+        for eqn in jaxpr.eqns:
+            inputs = [place(v) for v in eqn.invars]
+            if eqn.primitive.name in CALLS:
+                at.update(zip(eqn.outvars, lay(called(eqn), inputs), strict=True))
+                continue
+            outputs = [new() for _ in eqn.outvars]
+            steps.append((_operation(jaxpr, eqn), inputs, outputs))
+            at.update(zip(eqn.outvars, outputs, strict=True))
+        return [place(v) for v in jaxpr.outvars]
+
+    wanted = lay(program, range(len(first)))
+
+    def run(args: Sequence[Any]) -> list[np.ndarray]:
+        values = first.copy()
+        values[: len(args)] = [np.asarray(x) for x in args]
+        with np.errstate(all="ignore"):
+            for do, inputs, outputs in steps:
+                for k, x in zip(outputs, do(*[values[i] for i in inputs]), strict=True):
+                    values[k] = x
+        return [np.asarray(values[k]) for k in wanted]
+
+    return run
+
+
+def _operation(jaxpr: jex.Jaxpr, eqn: Any) -> Callable[..., Sequence[Any]]:
+    """One equation, as a function of NumPy's values."""
+    name, params = eqn.primitive.name, eqn.params
+    if name in _MOVES:
+        return lambda *xs: MOVES[name](params, *xs)
+    known = [v.val if isinstance(v, jex.Literal) else None for v in eqn.invars]
+    does = by_numpy(name, params, eqn.outvars[0].aval.dtype, [v.aval.dtype for v in eqn.invars], known)
+    return (lambda *xs: _by_jax(jaxpr, eqn, xs)) if does is None else (lambda *xs: (does(*xs),))
+
+
+def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: Sequence[Any]) -> Callable | None:
+    """An operation as a function of NumPy's, by the types of what it is given and makes; None if JAX must do it.
+
+    `known`: the arguments that are known by now, and None for the others.
+    """
+    dtype, given = np.dtype(dtype), [np.dtype(x) for x in given]
+    kinds = {x.kind for x in (dtype, *given)}
+    if name in ("real", "imag", "complex"):
+        return _complex if name == "complex" else getattr(np, name)
+    if not kinds <= set("fiub"):
+        return None
+    if name == "iota":
+        shape, axis = params["shape"], params["dimension"]
+        column = np.arange(shape[axis], dtype=dtype).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+        return lambda: np.broadcast_to(column, shape)
+    if name == "select_n" and len(given) == 3:
+        return lambda which, no, yes: np.where(which, yes, no)[()]
+    if name == "convert_element_type" and (given[0].kind in "iub" or dtype.kind == "f"):
+        return lambda x: np.asarray(x).astype(dtype)[()]
+    if name == "bitcast_convert_type" and given[0].itemsize == dtype.itemsize and "b" not in kinds:
+        return lambda x: np.asarray(x).view(dtype)[()]
+    if name in ("reduce_and", "reduce_or") and dtype.kind == "b":
+        reduce = np.all if name == "reduce_and" else np.any
+        return lambda x: reduce(x, axis=params["axes"])
+    if name in _SHIFTS:
+        shift, signs = _SHIFTS[name]
+        if len(kinds) > 1 or not kinds <= set(signs) or known[1] is None:
+            return None
+        by = np.asarray(known[1])
+        return shift if np.all((by >= 0) & (by < 8 * dtype.itemsize)) else None  # for others languages differ
+    if name in _WHOLE and kinds <= set("iu"):
+        return _WHOLE[name] if known[1] is not None and np.all(np.asarray(known[1]) > 0) else None
+    if name == "sign" and kinds == {"i"}:
+        return np.sign
+    if name == "integer_pow" and kinds == {"f"}:
+        return partial(_power, params["y"])
+    if name in _FLOAT:
+        return _FLOAT[name] if kinds <= set("fb") else None
+    if name in _BITS:
+        return _BITS[name] if kinds <= set("iub") else None
+    return _REAL.get(name)
+
+
+def _power(n: int, x: Any) -> Any:
+    """xⁿ by repeated squaring, as it is elsewhere."""
+    out = None
+    for k in range(abs(n).bit_length()):
+        x = x * x if k else x
+        out = out if not abs(n) >> k & 1 else x if out is None else out * x
+    one = np.ones_like(x)
+    return one if out is None else one / out if n < 0 else out
+
+
+def _complex(a: Any, b: Any) -> Any:
+    """a + ib, without adding, which would lose signs of zeros and what is not finite."""
+    out = np.empty(np.shape(a), np.result_type(a, np.complex64))
+    out.real, out.imag = a, b
+    return out[()]
+
+
+def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[Any]) -> list[np.ndarray]:
+    with jax.ensure_compile_time_eval():
+        return [np.asarray(x) for x in eval_equation(jaxpr, eqn, [np.asarray(x) for x in xs])]

@@ -1,0 +1,71 @@
+"""Map a function over many rows as if every `likely` condition were true, and repair the parts where one was not."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jex
+from jaxtyping import Array, PyTree
+
+from ..hints import likely_p
+from .equations import CALLS, applied, called
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def optimistic_map(fn: Callable, *args: PyTree) -> PyTree:
+    """Map fn over the rows of each part of the arguments, first assuming that every `likely` condition is true.
+
+    A part where an assumption failed is computed again without it. For a `where` over many rows XLA computes both
+    sides, even if one is hardly ever used. A part should fit in a cache. The derivative is that of fn.
+    """
+
+    def trusting(part: tuple) -> tuple[PyTree, Array | None]:
+        out, held = jax.vmap(partial(_trusting, fn))(*part)
+        return out, jnp.all(jnp.stack([jnp.all(x) for x in held])) if held else None
+
+    out, right = jax.lax.map(trusting, args)
+    if right is None:
+        return out
+
+    def again(state: tuple) -> tuple:
+        mended = lambda x: jax.lax.cond(x[0], lambda: x[1], lambda: jax.vmap(fn)(*x[2]))
+        return jax.lax.map(mended, (right, state[0], args)), jnp.ones((), bool)
+
+    # A loop, for a branch would copy what it is to leave as it is.
+    return jax.lax.while_loop(lambda state: ~state[1], again, (out, jnp.all(right)))[0]
+
+
+@optimistic_map.defjvp
+def _optimistic_map_jvp(fn, primals, tangents):
+    return jax.jvp(lambda *args: jax.lax.map(lambda part: jax.vmap(fn)(*part), args), primals, tangents)
+
+
+def _trusting(fn: Callable, *args: PyTree) -> tuple[PyTree, list[Array]]:
+    """fn(*args) if every `likely` condition is true, and the conditions."""
+    program, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
+    held: list[Array] = []
+    out = _evaluated(program, jax.tree.leaves(args), held)
+    return jax.tree.unflatten(jax.tree.structure(shape), out), held
+
+
+def _evaluated(program: jex.ClosedJaxpr, args: list, held: list[Array]) -> list:
+    """The results of a program; `held` receives the conditions. Inside loops nothing is assumed."""
+    jaxpr = program.jaxpr
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*program.consts, *args], strict=True))
+
+    def read(v: Any) -> Any:
+        return v.val if isinstance(v, jex.Literal) else env[v]
+
+    for eqn in jaxpr.eqns:
+        xs = [read(v) for v in eqn.invars]
+        if eqn.primitive is likely_p:
+            held.append(jnp.all(xs[0]))
+            out = [jnp.ones_like(xs[0])]
+        elif eqn.primitive.name in CALLS:
+            out = _evaluated(called(eqn), xs, held)
+        else:
+            out = applied(eqn.primitive, eqn.params, xs)
+        env.update(zip(eqn.outvars, out, strict=True))
+    return [read(v) for v in jaxpr.outvars]

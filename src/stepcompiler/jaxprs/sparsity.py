@@ -1,0 +1,60 @@
+"""Which numbers of what a function gives depend on its argument: read off its program, before anything runs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jex
+
+from .data_movement import MOVES, Objects, objects
+from .equations import CALLS, called
+
+_ELEMENTWISE = frozenset(
+    """abs acos add add_any and asin atan atan2 cbrt ceil clamp complex conj convert_element_type copy copy_p cos cosh
+    div eq erf erfc exp exp2 expm1 floor ge gt imag integer_pow is_finite le log log1p logistic lt max min mul ne neg
+    not or pow real rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor""".split()
+)
+_REDUCTIONS = frozenset("reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or".split())
+
+
+def depends(f: Callable[[Any], Any], x: Any) -> np.ndarray:
+    """For each number of f(x), which is one array, whether it may depend on x; where not, it certainly does not."""
+    closed = jax.make_jaxpr(f)(x)
+    (out,) = _evaluate(closed, [_all(True, x.shape)])
+    return out.astype(bool)
+
+
+def _all(value: bool, shape: tuple[int, ...]) -> Objects:
+    return objects([value] * int(np.prod(shape)), tuple(shape))
+
+
+def _evaluate(closed: jex.ClosedJaxpr, args: list[Objects]) -> list[Objects]:
+    jaxpr = closed.jaxpr
+    env = {v: _all(False, v.aval.shape) for v in jaxpr.constvars} | dict(zip(jaxpr.invars, args, strict=True))
+
+    def read(v: Any) -> Objects:
+        return _all(False, np.shape(v.val)) if isinstance(v, jex.Literal) else env[v]
+
+    for eqn in jaxpr.eqns:
+        env.update(zip(eqn.outvars, _equation(eqn, [read(v) for v in eqn.invars]), strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _equation(eqn: Any, xs: list[Objects]) -> list[Objects]:
+    """Element by element where the operation does; else all of what comes out depends on all that goes in."""
+    name, shapes = eqn.primitive.name, [getattr(v.aval, "shape", ()) for v in eqn.outvars]
+    if not any(x.any() for x in xs):
+        return [_all(False, shape) for shape in shapes]
+    if name in MOVES:
+        return MOVES[name](eqn.params, *xs)
+    if name in CALLS:
+        return _evaluate(called(eqn), xs)
+    if name in _ELEMENTWISE:
+        out = _all(False, shapes[0])
+        for x in xs:
+            out = np.logical_or(out, np.broadcast_to(x, shapes[0]))
+        return [objects(list(np.ravel(out)), shapes[0])]
+    if name in _REDUCTIONS:
+        return [objects(list(np.ravel(np.any(xs[0].astype(bool), axis=eqn.params["axes"]))), shapes[0])]
+    return [_all(True, shape) for shape in shapes]

@@ -1,0 +1,356 @@
+"""A step of a lattice as sweeps over its sites, in compiled code.
+
+    sweeps = native_sweeps(program, patterns, arrays, moving, limit, thorough)
+
+A step for one site, in which `elsewhere` reads what is at others (see `sites`), is cut where it reads there what the
+step itself has computed: all sites must have come so far. What a later sweep needs of an earlier one is kept in memory,
+unless it is made of what the site has anyway. Eight sites stand side by side in the processor's vectors. Where the
+sites in some relation to eight neighbours are eight neighbours again, as they are but for the edges of a lattice, they
+are read as such.
+
+Memory has planes: a number of each site, one after the other.
+"""
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import Template
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend import core as jex
+
+from ..compile import attempted
+from ..errors import Refused
+from ..jaxprs.data_movement import objects
+from ..lowering.llvm_builder import Code, Value
+from ..targets.cpu import Cpu, compiled
+from ..targets.time_loop import ATTRIBUTES, Memory, spread
+from .site_values import Relation
+
+WIDTH = 8  # sites side by side
+_APART = 9 * WIDTH
+AREAS = ("old", "new", "fixed", "kept", "path")  # the state before and after, what stays, what sweeps keep, increments
+
+_SWEEP = Template("""\
+define i64 @advance(i64 %from, i64 %to, i64 %plane, i64 %number, ptr noalias %uniforms, ptr noalias %offsets,
+    ptr noalias %rows, ptr noalias %table, ptr %old, ptr %new, ptr %fixed, ptr %kept, ptr %path) #0 {
+entry:
+$uniforms
+  br label %head
+head:
+  %group = phi i64 [%from, %entry], [%group.next, %step.accept]
+  %missed = phi i64 [0, %entry], [%missed.next, %step.accept]
+  %more = icmp slt i64 %group, %to
+  br i1 %more, label %member, label %exit
+member:
+  %site = mul i64 %group, $width
+$reads
+  br label %step.body
+step.body:
+$body
+  br label %step.accept
+step.accept:
+$accepted
+  %one = zext i1 %failed to i64
+  %missed.next = add i64 %missed, %one
+  %group.next = add i64 %group, 1
+  br label %head
+exit:
+  ret i64 %missed
+}""")
+_NEAR = Template("""\
+  %row.at = getelementptr i64, ptr %rows, i64 %group
+  %row = load i64, ptr %row.at
+  %regular = icmp slt i64 %row, 0
+  br i1 %regular, label %near, label %far, !prof !0
+near:
+$near
+  br label %found
+far:
+  %row.first = mul i64 %row, $relations
+$far
+  br label %found
+found:""")
+
+
+class Place(NamedTuple):
+    """Where the numbers of an array lie: an area, and the first of its planes. Areas "site", "number": the number."""
+
+    area: str
+    plane: int = 0
+
+
+class Read(NamedTuple):
+    """An array that a sweep reads: at the site itself, or at the one in some relation to it."""
+
+    place: Place
+    relation: Relation | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is read and written by one sweep: a program of the shared numbers and of what is read, and of nothing else.
+
+    Its last result says whether all is well.
+    """
+
+    program: jex.ClosedJaxpr
+    reads: list[Read]
+    stores: list[Place]
+
+
+class Sweep:
+    """The compiled sweep over groups of eight sites."""
+
+    def __init__(self, plan: Plan, patterns: Sequence, sites: int, limit: int, thorough: bool):
+        relations = list(dict.fromkeys(r.relation for r in plan.reads if r.relation is not None))
+        text, self.uniforms, shared, self.operations = _written(plan, patterns, relations, limit, thorough)
+        self._engine, address = compiled(text)
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 9)(address)
+        self._near = _near(relations, sites)
+        self.over(np.zeros(shared), {})(0, 0, 0)  # a fault of the first call is found here
+
+    def over(self, uniforms: np.ndarray, areas: dict[str, np.ndarray]) -> Callable[[int, int, int], int]:
+        """The sweep over some memory, areas (planes, sites), padded, as a function of (start, end, number).
+
+        It does groups start … end − 1, and says how many of them could not be done.
+        """
+        planes = [areas.get(name, np.empty((0, 0))) for name in AREAS]
+        arrays = [uniforms, *self._near, *planes]
+        pointers, plane, function = [x.ctypes.data for x in arrays], max(x.shape[1] for x in planes), self._function
+
+        def sweep(start: int, end: int, number: int, arrays: list = arrays) -> int:  # which stay alive
+            return function(start, end, plane, number, *pointers)
+
+        return sweep
+
+
+def groups_of(sites: int) -> int:
+    """Groups of eight sites, the last one filled up."""
+    return -(-sites // WIDTH)
+
+
+def plane_of(sites: int) -> int:
+    """Numbers from one plane to the next: more than there are sites, or planes of 2ᵏ would share sets of a cache."""
+    return groups_of(sites) * WIDTH + _APART
+
+
+# How sweeps are cut.
+
+
+def cut(
+    closed: jex.ClosedJaxpr, shared: int, places: Sequence[Place], outputs: Sequence[Place | None]
+) -> tuple[list[Plan], int]:
+    """The sweeps of a program whose first arguments are shared numbers, and whose others lie in some places.
+
+    With them, how many planes they keep. The program's results go to the given places, but for those that lie where
+    they are (None); the last says whether all is well.
+    """
+    jaxpr = closed.jaxpr
+    arguments = dict(zip(jaxpr.invars[shared:], places, strict=True))
+    made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    level: dict[Any, int] = dict.fromkeys([*jaxpr.constvars, *jaxpr.invars], 0)
+    plain = set(level)  # what is made of what the site has itself, or all share
+    kept: dict[Any, Place] = {}
+    planes = 0
+
+    def keep(v: Any) -> None:
+        nonlocal planes
+        if v not in kept:
+            kept[v] = Place("kept", planes)
+            planes += math.prod(v.aval.shape)
+
+    for eqn in jaxpr.eqns:
+        given = [v for v in eqn.invars if not isinstance(v, jex.Literal)]
+        here = max((level[v] for v in given), default=0)
+        reads = eqn.primitive.name == "elsewhere"
+        if reads and given[0] not in arguments:
+            keep(given[0])
+            here += 1
+        for v in given:
+            if level[v] < here and v not in plain:
+                keep(v)
+        level.update(dict.fromkeys(eqn.outvars, here))
+        if not reads and plain.issuperset(given):
+            plain.update(eqn.outvars)
+    results = [v for v in jaxpr.outvars if not isinstance(v, jex.Literal)]
+    last = max((level[v] for v in results), default=0)
+    for v in results:
+        if level[v] < last and v not in plain:
+            keep(v)
+    plans = []
+    for now in range(last + 1):
+        if now < last:
+            wanted = [(v, place) for v, place in kept.items() if level[v] == now]
+            ok: Any = jex.Literal(np.True_, results[-1].aval)
+        else:
+            wanted = [(v, p) for v, p in zip(jaxpr.outvars[:-1], outputs, strict=True) if p is not None]
+            ok = jaxpr.outvars[-1]
+        earlier = {v: place for v, place in kept.items() if level[v] < now}
+        plans.append(_sweep(closed, shared, wanted, ok, made, arguments, earlier))
+    return plans, planes
+
+
+def _sweep(
+    closed: jex.ClosedJaxpr,
+    shared: int,
+    wanted: list[tuple[Any, Place]],
+    ok: Any,
+    made: dict[Any, Any],
+    arguments: dict[Any, Place],
+    kept: dict[Any, Place],
+) -> Plan:
+    """The equations that what is wanted takes, back to what lies in memory."""
+    jaxpr, known = closed.jaxpr, arguments | kept
+    reads: dict[Any, Read] = {}
+    needed: set[int] = set()
+    waiting = [v for v, _ in wanted] + [ok]
+    seen: set[Any] = set()
+    while waiting:
+        v = waiting.pop()
+        if isinstance(v, jex.Literal) or v in seen:
+            continue
+        seen.add(v)
+        if v in known:
+            reads[v] = Read(known[v])
+        elif v in made and made[v].primitive.name == "elsewhere":
+            reads[v] = Read(known[made[v].invars[0]], made[v].params["relation"])
+        elif v in made:
+            needed.add(id(made[v]))
+            waiting += made[v].invars
+    eqns = [eqn for eqn in jaxpr.eqns if id(eqn) in needed]
+    invars = [*jaxpr.invars[:shared], *reads]
+    program = jaxpr.replace(invars=invars, outvars=[*(v for v, _ in wanted), ok], eqns=eqns)
+    return Plan(jex.ClosedJaxpr(program, closed.consts), list(reads.values()), [place for _, place in wanted])
+
+
+# How a sweep is written.
+
+
+def _written(
+    plan: Plan, patterns: Sequence, relations: list[Relation], limit: int, thorough: bool
+) -> tuple[str, Callable[[list], np.ndarray], int, int]:
+    """The text of a sweep, what it reads of the shared numbers, how many these are, and how many operations it has."""
+    code = Code(WIDTH)
+    jaxpr = plan.program.jaxpr
+    avals = [v.aval for v in jaxpr.invars[len(patterns) :]]
+    names, lanes = [], []
+    for i, (aval, read) in enumerate(zip(avals, plan.reads, strict=True)):
+        if read.place.area not in ("site", "number") and aval.dtype != np.float64:
+            raise Refused(f"Numbers of type {aval.dtype} at the sites of a lattice have no native rule.")
+        names.append([Value(f"%r{i}.{j}", aval.dtype) for j in range(math.prod(aval.shape))])
+        lanes.append(objects(names[-1], aval.shape))
+    programs = [plan.program] * (2 if thorough else 1)
+    attempts, shared, operations, uniforms = attempted(code, programs, patterns, lanes, limit)
+    memory = Memory(code, Cpu(WIDTH))
+    text = _SWEEP.substitute(
+        width=WIDTH,
+        uniforms="\n".join(
+            [
+                *(line for i, x in enumerate(shared) for line in memory.read_shared(i, x)),
+                *spread(code, "%number.each", "%number", np.int64),
+            ]
+        ),
+        reads="\n".join(_reads(code, plan.reads, names, relations)),
+        accepted="\n".join([*_accepted(code, attempts), *_stores(plan)]),
+        body="\n".join(code.written()),
+    )
+    return "\n".join([text, *code.functions.values(), _GATHER, ATTRIBUTES]), uniforms, len(shared), operations
+
+
+_GATHER = "declare <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr>, i32, <8 x i1>, <8 x double>)"
+
+
+def _accepted(code: Code, attempts: Sequence[Any]) -> list[str]:
+    """What comes out of the attempt that was taken, and whether none was."""
+    lines = [
+        f"  %out{i} = phi {code.kind(x.dtype)} "
+        + ", ".join(f"[{code.spelled(a.results[i])}, %{a.block}]" for a in attempts)
+        for i, x in enumerate(attempts[0].results)
+    ]
+    *first, last = attempts
+    taken = ", ".join([*(f"[true, %{a.block}]" for a in first), f"[{last.taken}, %{last.block}]"])
+    return [*lines, f"  %taken = phi i1 {taken}", "  %failed = xor i1 %taken, true"]
+
+
+def _stores(plan: Plan) -> list[str]:
+    sizes = [math.prod(v.aval.shape) for v in plan.program.jaxpr.outvars[:-1]]
+    where = [(place, j) for place, size in zip(plan.stores, sizes, strict=True) for j in range(size)]
+    return [
+        line
+        for i, (place, j) in enumerate(where)
+        for line in (
+            *_at(f"%w{i}", place, j, "%site"),
+            f"  store <8 x double> %out{i}, ptr %w{i}.at, align 8",
+        )
+    ]
+
+
+def _at(name: str, place: Place, j: int, site: str) -> list[str]:
+    """The lines that find number j of an array at a site."""
+    return [
+        f"  {name}.plane = mul i64 %plane, {place.plane + j}",
+        f"  {name}.index = add i64 {name}.plane, {site}",
+        f"  {name}.at = getelementptr double, ptr %{place.area}, i64 {name}.index",
+    ]
+
+
+def _reads(code: Code, reads: Sequence[Read], names: Sequence[Sequence[Value]], relations: list[Relation]) -> list[str]:
+    """The lines that read arrays."""
+    own, near, far, found = [], [], [], []
+    for k in range(len(relations)):
+        near += [
+            f"  %offset{k}.at = getelementptr i64, ptr %offsets, i64 {k}",
+            f"  %offset{k} = load i64, ptr %offset{k}.at",
+            f"  %near{k} = add i64 %site, %offset{k}",
+        ]
+        far += [
+            f"  %far{k}.row = add i64 %row.first, {k}",
+            f"  %far{k}.word = mul i64 %far{k}.row, {WIDTH}",
+            f"  %far{k}.at = getelementptr i64, ptr %table, i64 %far{k}.word",
+            f"  %far{k} = load <8 x i64>, ptr %far{k}.at, align 8",
+        ]
+    for (place, relation), values in zip(reads, names, strict=True):
+        for j, x in enumerate(values):
+            if place.area == "number":
+                own.append(f"  {x.name} = add <8 x i64> %number.each, zeroinitializer")
+            elif place.area == "site":
+                lanes = ", ".join(f"i64 {i}" for i in range(WIDTH))
+                own += spread(code, f"{x.name}.first", "%site", np.int64)
+                own.append(f"  {x.name} = add <8 x i64> {x.name}.first, <{lanes}>")
+            elif relation is None:
+                own += [*_at(x.name, place, j, "%site"), f"  {x.name} = load <8 x double>, ptr {x.name}.at, align 8"]
+            else:
+                k, n, f = relations.index(relation), f"{x.name}.near", f"{x.name}.far"
+                near += [*_at(n, place, j, f"%near{k}"), f"  {n} = load <8 x double>, ptr {n}.at, align 8"]
+                far += [
+                    *_at(f, place, j, "0"),
+                    f"  {f}.each = getelementptr double, ptr {f}.at, <8 x i64> %far{k}",
+                    f"  {f} = call <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr> {f}.each, i32 8, "
+                    f"<8 x i1> <{', '.join(['i1 true'] * WIDTH)}>, <8 x double> zeroinitializer)",
+                ]
+                found.append(f"  {x.name} = phi <8 x double> [{n}, %near], [{f}, %far]")
+    if not relations:
+        return own
+    both = _NEAR.substitute(near="\n".join(near), far="\n".join(far), relations=len(relations))
+    return [both, *found, *own]
+
+
+def _near(relations: Sequence[Relation], sites: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How far off the sites in each relation are, which groups are not so, and where the sites are of which those read.
+
+    The groups by their row in the table, −1: regular.
+    """
+    groups, offsets = groups_of(sites), np.zeros(len(relations), np.int64)
+    tables = np.zeros((len(relations), groups * WIDTH), np.int64)
+    irregular = np.zeros(groups, bool)
+    for k, relation in enumerate(relations):
+        tables[k, :sites] = relation.table
+        off = tables[k] - np.arange(groups * WIDTH)
+        offsets[k] = np.partition(off[:sites], sites // 2)[sites // 2]  # that of most sites
+        irregular |= (off != offsets[k]).reshape(groups, WIDTH).any(axis=1)
+    rows = np.where(irregular, np.cumsum(irregular) - 1, -1)
+    table = tables.reshape(len(relations), groups, WIDTH)[:, irregular].swapaxes(0, 1)
+    return offsets, rows, np.ascontiguousarray(table)

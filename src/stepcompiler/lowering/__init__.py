@@ -1,0 +1,1 @@
+"""A traced program, number by number, as operations of LLVM."""

@@ -1,0 +1,284 @@
+"""Rules for calls, branches and loops."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..hints import likely_p, low_precision_p, no_fma_p, parts_of_unlikely, unlikely_p
+from ..jaxprs.data_movement import objects, row
+from ..jaxprs.equations import CALLS, called, closed, scan_of
+from . import single_precision
+from .llvm_builder import Value
+from .scalar_kinds import LaneArray, known, number, same
+
+_LONGEST_UNROLLED = 32  # passes through a loop
+_LONGEST_PASS = 500  # operations of one that is written twice
+
+
+def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    hinted = _HINTS.get(eqn.primitive, _plainly)
+    return hinted(evaluator, eqn, *xs)
+
+
+def _plainly(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """A call, and a hint that does not apply."""
+    return evaluator.evaluate(called(eqn), list(xs))
+
+
+def _likely(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+    if not evaluator.trusting:
+        return [x]
+    evaluator.guards += [e for e in x.ravel() if not known(e)]
+    return [objects([e if known(e) else np.True_ for e in x.ravel()], x.shape)]
+
+
+def _no_fma(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+    for e in x.ravel():
+        if not known(e):
+            evaluator.code.alone(e)
+    return [x]
+
+
+def _low_precision(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """In single precision, and back."""
+    if not single_precision.suits(called(eqn)):
+        return _plainly(evaluator, eqn, *xs)
+    outside, evaluator.rough = evaluator.rough, True
+    out = evaluator.evaluate(called(eqn), list(xs))
+    evaluator.rough = outside
+    return [objects([single_precision.whole(evaluator.code, e) for e in x.ravel()], x.shape) for x in out]
+
+
+def _unlikely(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """A branch, if there is a single condition. Under `vmap` there may be many: then all are computed."""
+    conditions, otherwise = parts_of_unlikely(eqn, xs)
+    if all(known(c) and not c for c in conditions.ravel()):
+        return otherwise
+    if conditions.size != 1 or known(conditions.ravel()[0]) or evaluator.copies is not None:
+        return _plainly(evaluator, eqn, *xs)
+    return _branch(evaluator, eqn, conditions.ravel()[0], otherwise, *xs)
+
+
+def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArray], *xs: LaneArray) -> list[LaneArray]:
+    """Skipped if the condition holds for no member. If it holds for some, the others keep what they have."""
+    code, scalar = evaluator.code, evaluator.scalar
+    before = [e for x in instead for e in x.ravel()]
+    olds, otherwise = [evaluator.operand(e) for e in before], scalar("not", condition)
+    label, entry = code.fresh("unlikely"), code.block
+    code.branch(code.everywhere(evaluator.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
+    outside, evaluator.guards = evaluator.guards, []
+    out = evaluator.evaluate(called(eqn), list(xs))
+    guards = [scalar("or", otherwise, g) for g in evaluator.guards]
+    news = [evaluator.operand(e) for x in out for e in x.ravel()]
+    if guards:
+        olds, news = [*olds, np.bool_(True)], [*news, evaluator.operand(evaluator.chain("and", guards))]
+    values = [Value("%" + code.fresh(), x.dtype) for x in news]
+    phis = [
+        f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
+        for x, a, b in zip(values, olds, news, strict=True)
+    ]
+    code.lines.append(f"  br label %{label}.end")
+    code.begin(f"{label}.end")
+    code.lines += phis
+    evaluator.guards = [*outside, *values[len(before) :]]
+    ends = np.cumsum([0, *(x.size for x in out)])
+    return [objects(values[a:b], x.shape) for a, b, x in zip(ends, ends[1:], out, strict=False)]
+
+
+def _linear_solve(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    start = lengths.matvec + lengths.vecmat
+    return evaluator.evaluate(closed(jaxprs.solve), [*xs[start : start + lengths.solve], *xs[sum(lengths) :]])
+
+
+def _cond(evaluator: Any, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[LaneArray]:
+    """All branches, and the one that is meant is taken."""
+    i, branches = index[()], [closed(b) for b in eqn.params["branches"]]
+    if known(i):
+        return evaluator.evaluate(branches[int(np.clip(i, 0, len(branches) - 1))], list(xs))
+    scalar = evaluator.scalar
+    outs, outside, guards = [], evaluator.guards, []
+    tests = [scalar("eq", i, number(k, i.dtype)) for k in range(len(branches))]
+    for branch, chosen in zip(branches, tests, strict=True):
+        evaluator.guards = []
+        outs.append(evaluator.evaluate(branch, list(xs)))
+        guards += [scalar("or", scalar("not", chosen), g) for g in evaluator.guards]
+    evaluator.guards = [*outside, *guards]
+    result = outs[-1]
+    for out, chosen in zip(outs[-2::-1], tests[-2::-1], strict=True):
+        result = [_chosen(scalar, objects([chosen], ()), a, b) for a, b in zip(out, result, strict=True)]
+    return result
+
+
+def _chosen(scalar: Callable, p: LaneArray, a: LaneArray, b: LaneArray) -> LaneArray:
+    """a where p, which has the first axes of a, is true, else b."""
+    wide = np.broadcast_to(p.reshape(p.shape + (1,) * (a.ndim - p.ndim)), a.shape)
+    each = zip(wide.ravel(), a.ravel(), b.ravel(), strict=True)
+    return objects([scalar("select_n", q, y, x) for q, x, y in each], a.shape)
+
+
+def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """Unrolled."""
+    body, nc, nk, length, reverse = scan_of(eqn.params)
+    constants, carry, rows = xs[:nc], xs[nc : nc + nk], xs[nc + nk :]
+    stacks: list[list[LaneArray]] = []
+    for i in range(length)[:: -1 if reverse else 1]:
+        out = evaluator.evaluate(body, [*constants, *carry, *(row(r, i) for r in rows)])
+        carry = out[:nk]
+        stacks.append(out[nk:])
+    stacks = stacks[:: -1 if reverse else 1]
+    shapes = [v.aval.shape for v in eqn.outvars[nk:]]
+    flat = [[e for results in stacks for e in results[k].ravel()] for k in range(len(shapes))]
+    return [*carry, *(objects(f, shape) for f, shape in zip(flat, shapes, strict=True))]
+
+
+def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """Unrolled if it is known how often it goes round, else a loop of the code, after a first pass if that is known.
+
+    Of many loops at once, as `vmap` makes them, there are as many conditions: all go on until the last is done, and
+    those that are done stay as they are.
+    """
+    params = eqn.params
+    nc, nb = params["cond_nconsts"], params["body_nconsts"]
+    cond, body = closed(params["cond_jaxpr"]), closed(params["body_jaxpr"])
+    cond_constants, body_constants, init = xs[:nc], xs[nc : nc + nb], list(xs[nc + nb :])
+    outside, evaluator.guards = evaluator.guards, []
+
+    def still(state: list[LaneArray]) -> LaneArray:
+        return evaluator.evaluate(cond, [*cond_constants, *state])[0]
+
+    def test(state: list[LaneArray]) -> Any:
+        return evaluator.chain("or", list(still(state).ravel()))
+
+    def once(state: list[LaneArray]) -> list[LaneArray]:
+        new = evaluator.evaluate(body, [*body_constants, *state])
+        if not cond.jaxpr.outvars[0].aval.shape:
+            return new
+        going = still(state)
+        return [_chosen(evaluator.scalar, going, a, b) for a, b in zip(new, state, strict=True)]
+
+    state, ended = _unrolled(evaluator, test, once, init)
+    guards = [*outside, *evaluator.guards]
+    if not ended:
+        evaluator.guards = []
+        state = Loop(evaluator, test, once, state).write()
+        guards += evaluator.guards
+    evaluator.guards = guards
+    return state
+
+
+def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneArray]) -> tuple[list[LaneArray], bool]:
+    """A loop of which it is known beforehand, each time, whether it goes on: its end, and that it has ended.
+
+    If it is not such a loop: where it stands before the first pass of which that is not known, or after one short
+    pass, of which nothing need be frozen, and where much is known that changes later.
+    """
+    marks = [(evaluator.code.mark(), evaluator.left, list(evaluator.guards), state)]
+    for passes in range(_LONGEST_UNROLLED):
+        goes_on = test(state)
+        if not known(goes_on):
+            break
+        if not goes_on:
+            return state, True
+        state = once(state)
+        if passes == 0 and marks[0][1] - evaluator.left <= _LONGEST_PASS:
+            marks.append((evaluator.code.mark(), evaluator.left, list(evaluator.guards), state))
+    else:
+        marks = marks[:1]
+    mark, evaluator.left, evaluator.guards, state = marks[-1]
+    evaluator.code.back_to(mark)
+    return state, False
+
+
+class Loop:
+    """A loop whose state is a tuple of numbers; entries that stay the same known number are left out.
+
+    Members that are done are frozen while the others of their group go on.
+    """
+
+    def __init__(self, evaluator: Any, test: Callable, once: Callable, init: list[LaneArray]):
+        self.evaluator, self.code, self.test, self.once = evaluator, evaluator.code, test, once
+        self.shapes = [x.shape for x in init]
+        self.flat = [e for x in init for e in x.ravel()]
+        self.moving = [not known(e) for e in self.flat]
+
+    def tree(self, values: Sequence[Any]) -> list[LaneArray]:
+        """The state with these values of what moves."""
+        it = iter(values)
+        full = [next(it) if m else e for e, m in zip(self.flat, self.moving, strict=True)]
+        ends = np.cumsum([0, *(math.prod(s) for s in self.shapes)])
+        return [objects(full[a:b], s) for a, b, s in zip(ends, ends[1:], self.shapes, strict=False)]
+
+    def moved(self, entries: Sequence[Any]) -> list[Any]:
+        """Those entries of all that move."""
+        return [e for e, m in zip(entries, self.moving, strict=True) if m]
+
+    def one_pass(self, values: Sequence[Any]) -> list[Any]:
+        """All entries of the state after a pass."""
+        return [e for x in self.once(self.tree(values)) for e in x.ravel()]
+
+    def heads(self) -> list[Value]:
+        """Names for what moves."""
+        return [Value("%" + self.code.fresh(), e.dtype) for e in self.moved(self.flat)]
+
+    def write(self) -> list[LaneArray]:
+        """Write the loop; what its state is in the end, and whether all guards held, each time.
+
+        A known entry is taken to stay what it is. If the body changes some, the loop is written anew, where these move.
+        """
+        evaluator = self.evaluator
+        while True:
+            mark, left = self.code.mark(), evaluator.left
+            if (state := self.attempt()) is not None:
+                return state
+            self.code.back_to(mark)
+            evaluator.left, evaluator.guards = left, []
+
+    def attempt(self) -> list[LaneArray] | None:
+        """The loop as it is if nothing else moves; None if something does, which is noted."""
+        evaluator, code = self.evaluator, self.code
+        label, entry, values, fine = code.fresh("loop"), code.block, self.heads(), Value("%" + code.fresh(), bool)
+        starts = [evaluator.operand(e) for e in self.moved(self.flat)]
+        code.lines.append(f"  br label %{label}.head")
+        code.begin(f"{label}.head")
+        top = len(code.lines)
+        p = evaluator.operand(self.test(self.tree(values)))
+        going = code.everywhere(p, "or")
+        code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
+        code.begin(f"{label}.body")
+        after = self.one_pass(values)
+        moving = [m or not same(y, e) for m, e, y in zip(self.moving, self.flat, after, strict=True)]
+        if moving != self.moving:
+            self.moving = moving
+            return None
+        out = [evaluator.operand(y) for y in self.moved(after)]
+        still = evaluator.operand(evaluator.chain("and", [fine, *evaluator.guards]))
+        if code.width > 1:
+            out = [code.select(p, y, x) for y, x in zip(out, values, strict=True)]
+            still = code.select(p, still, fine)
+        phis = [
+            f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
+            for x, a, b in zip([*values, fine], [*starts, np.bool_(True)], [*out, still], strict=True)
+        ]
+        code.lines[top:top] = phis
+        code.lines.append(f"  br label %{label}.head")
+        code.begin(f"{label}.exit")
+        evaluator.guards = [fine]
+        return self.tree(values)
+
+
+_HINTS: dict[Any, Callable] = {
+    likely_p: _likely,
+    no_fma_p: _no_fma,
+    low_precision_p: _low_precision,
+    unlikely_p: _unlikely,
+}
+RULES = {
+    **{name: _call for name in CALLS},
+    "cond": _cond,
+    "custom_linear_solve": _linear_solve,
+    "scan": _scan,
+    "while": _while,
+}

@@ -1,0 +1,186 @@
+"""Rules for sums, products and searches over the elements of arrays."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from ..errors import Refused
+from ..jaxprs.data_movement import objects, row
+from ..jaxprs.equations import closed
+from .scalar_kinds import LaneArray, number
+
+_REDUCTIONS = {
+    "reduce_sum": "add",
+    "reduce_prod": "mul",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_and": "and",
+    "reduce_or": "or",
+    "reduce_xor": "xor",
+}
+_CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+
+
+def _of_nothing(name: str, dtype: Any) -> Any:
+    """The sum, product, largest … of no numbers at all."""
+    if name == "mul":
+        return number(1, dtype)
+    if name in ("max", "min"):
+        if dtype.kind == "b":
+            return np.bool_(name == "min")
+        low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return number(low if name == "max" else high, dtype)
+    return number(-1 if name == "and" else 0, dtype)
+
+
+def _reduce(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+    name, axes, dtype = _REDUCTIONS[eqn.primitive.name], eqn.params["axes"], eqn.outvars[0].aval.dtype
+    kept = [a for a in range(x.ndim) if a not in axes]
+    shape = tuple(x.shape[a] for a in kept)
+    rows = x.transpose(*kept, *axes).reshape(math.prod(shape), math.prod(x.shape[a] for a in axes))
+    one = lambda i: evaluator.chain(name, list(rows[i])) if rows.shape[1] else _of_nothing(name, dtype)
+    return [objects(evaluator.each(one, shape), shape)]
+
+
+def _reduce_by(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """Element after element, by a program of its own."""
+    body, axes, count = closed(eqn.params["jaxpr"]), eqn.params["dimensions"], len(xs) // 2
+    kept = [a for a in range(xs[0].ndim) if a not in axes]
+    shape = tuple(xs[0].shape[a] for a in kept)
+    size = math.prod(xs[0].shape[a] for a in axes)
+    rows = [x.transpose(*kept, *axes).reshape(math.prod(shape), size) for x in xs[:count]]
+    out = [np.empty(len(r), object) for r in rows]
+    for i in range(math.prod(shape)):
+        values = list(xs[count:])
+        for k in range(size):
+            values = evaluator.evaluate(body, [*values, *(row(r[i], k) for r in rows)])
+        for o, v in zip(out, values, strict=True):
+            o[i] = v[()]
+    return [o.reshape(shape) for o in out]
+
+
+def _cumulate(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+    name, axis = _CUMULATIVE[eqn.primitive.name], eqn.params["axis"]
+    rows = np.moveaxis(x, axis, 0).copy()
+    order = range(len(rows))[:: -1 if eqn.params["reverse"] else 1]
+    for a, b in itertools.pairwise(order):
+        for index in np.ndindex(*rows.shape[1:]):
+            rows[(b, *index)] = evaluator.scalar(name, rows[(a, *index)], rows[(b, *index)])
+    return [np.moveaxis(rows, 0, axis)]
+
+
+def _dot(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
+    (ca, cb), (ba, bb) = eqn.params["dimension_numbers"]
+    dtype = eqn.outvars[0].aval.dtype
+    fa = [i for i in range(a.ndim) if i not in (*ca, *ba)]
+    fb = [i for i in range(b.ndim) if i not in (*cb, *bb)]
+    lead = [a.shape[i] for i in ba]
+    k = math.prod(a.shape[i] for i in ca)
+    left = a.transpose(*ba, *fa, *ca).reshape(math.prod(lead), math.prod(a.shape[i] for i in fa), k)
+    right = b.transpose(*bb, *fb, *cb).reshape(math.prod(lead), math.prod(b.shape[i] for i in fb), k)
+    shape = (*lead, *(a.shape[i] for i in fa), *(b.shape[i] for i in fb))
+    left, right = (objects([evaluator.converted(e, dtype) for e in x.flat], x.shape) for x in (left, right))
+    places = list(np.ndindex(left.shape[0], left.shape[1], right.shape[1]))
+
+    def one(n: int) -> Any:
+        g, i, j = places[n]
+        terms = evaluator.each(lambda m: evaluator.scalar("mul", left[g, i, m], right[g, j, m]), (k,))
+        return evaluator.chain("add", terms) if terms else number(0, dtype)
+
+    return [objects(evaluator.each(one, shape), shape)]
+
+
+def _extreme(test: str) -> Any:
+    """The first index of the largest or smallest element, or of the first NaN."""
+
+    def rule(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+        (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
+        rows = np.moveaxis(x, axis, 0)
+        out = []
+        for column in rows.reshape(len(rows), -1).T:
+            best, at = column[0], number(0, dtype)
+            for i, y in enumerate(column[1:], 1):
+                better = _before(evaluator, test, y, best)
+                best = evaluator.scalar("select_n", better, best, y)
+                at = evaluator.scalar("select_n", better, at, number(i, dtype))
+            out.append(at)
+        return [objects(out, rows.shape[1:])]
+
+    return rule
+
+
+def _before(evaluator: Any, test: str, x: Any, y: Any) -> Any:
+    """Whether x is beyond y, NaN being beyond all numbers."""
+    beyond = evaluator.scalar(test, x, y)
+    if x.dtype.kind != "f":
+        return beyond
+    new = evaluator.scalar("and", evaluator.scalar("ne", x, x), evaluator.scalar("eq", y, y))
+    return evaluator.scalar("or", beyond, new)
+
+
+def _sort(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+    """Neighbours change places if they stand wrong: by the first key, then by the next; equal ones stay in order.
+
+    Zeros are equal whatever their sign, and NaN comes last.
+    """
+    axis, keys = eqn.params["dimension"], eqn.params["num_keys"]
+    rows = [np.moveaxis(x, axis, 0).copy() for x in xs]
+    for index in np.ndindex(*rows[0].shape[1:]):
+        for end in range(len(rows[0]) - 1, 0, -1):
+            for i in range(end):
+                here, there = (i, *index), (i + 1, *index)
+                wrong = _precedes(evaluator, [(r[there], r[here]) for r in rows[:keys]])
+                for r in rows:
+                    a, b = r[here], r[there]
+                    r[here] = evaluator.scalar("select_n", wrong, a, b)
+                    r[there] = evaluator.scalar("select_n", wrong, b, a)
+    return [np.moveaxis(r, 0, axis) for r in rows]
+
+
+def _precedes(evaluator: Any, pairs: list[tuple[Any, Any]]) -> Any:
+    """Whether the first ones of pairs (x, y) of keys come before the second ones."""
+    (x, y), *more = pairs
+    before = evaluator.scalar("lt", x, y)
+    if x.dtype.kind == "f":
+        last = evaluator.scalar("and", evaluator.scalar("eq", x, x), evaluator.scalar("ne", y, y))
+        before = evaluator.scalar("or", before, last)
+    if not more:
+        return before
+    same = evaluator.scalar("eq", x, y)
+    if x.dtype.kind == "f":
+        both = evaluator.scalar("and", evaluator.scalar("ne", x, x), evaluator.scalar("ne", y, y))
+        same = evaluator.scalar("or", same, both)
+    return evaluator.scalar("or", before, evaluator.scalar("and", same, _precedes(evaluator, more)))
+
+
+def _triangular_solve(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
+    """By substitution."""
+    params = eqn.params
+    if a.ndim != 2 or params["conjugate_a"]:
+        raise Refused.operation("triangular_solve", " with many matrices, or complex ones")
+    lower = params["lower"] != params["transpose_a"]
+    a, b = (a.T if params["transpose_a"] else a), b.copy()
+    if not params["left_side"]:
+        a, b, lower = a.T, b.T, not lower
+    order = list(range(len(a)))[:: 1 if lower else -1]
+    for column in b.T:  # a view: what is set is set in b
+        for k, i in enumerate(order):
+            terms = [evaluator.scalar("mul", a[i, j], column[j]) for j in order[:k]]
+            value = evaluator.scalar("sub", column[i], evaluator.chain("add", terms)) if terms else column[i]
+            column[i] = value if params["unit_diagonal"] else evaluator.scalar("div", value, a[i, i])
+    return [b if params["left_side"] else b.T]
+
+
+FOLDED = frozenset([*_REDUCTIONS, "dot_general"])  # whose rules are used also if nothing varies
+RULES = {
+    **{name: _reduce for name in _REDUCTIONS},
+    **{name: _cumulate for name in _CUMULATIVE},
+    "argmax": _extreme("gt"),
+    "argmin": _extreme("lt"),
+    "dot_general": _dot,
+    "reduce": _reduce_by,
+    "sort": _sort,
+    "triangular_solve": _triangular_solve,
+}

@@ -1,0 +1,1 @@
+"""The loop over time steps, and the machines that run it."""

@@ -1,0 +1,210 @@
+"""A GPU as a target: one thread a member, whole trajectories in registers.
+
+Words lie word by word, the members of each side by side, so that threads next to each other read next to each other.
+Every argument of the kernel is a pointer, as XLA's own call of PTX has it: what is changed in place comes twice, going
+in and coming out.
+
+The same text becomes machine code for this machine, too, with a loop over thread indices around it (`emulated`): that
+is how a GPU's bits are had where there is none.
+"""
+
+import ctypes
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from string import Template
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from ..errors import Refused
+from ..lowering.llvm_builder import Code
+from .cpu import compiled
+
+LONGEST = 4000  # operations of a step up to which its numbers fit a thread's registers, …
+LONGEST_ASKED = 20_000  # … and up to which a kernel is made where it was asked for, slow as it is
+REGISTERS = 128  # of a thread, at most: with more, too few threads run at once
+RESIDENT = 2**16 // REGISTERS  # threads that one of a GPU's processors has registers for
+_KNOWN = (70, 72, 75, 80, 86, 89, 90, 100, 120)  # compute capabilities that LLVM writes for; newer GPUs take older text
+_SCALARS = ("members", "n1", "base", "every", "first")
+_ARGUMENTS = ("scalars", "uniforms", "own", "path", "n", "state", "slots", "n.same", "state.same", "slots.same")
+
+_THREAD = Template("""\
+$define
+entry:
+$find
+  %index = zext i32 %thread to i64
+$scalars
+  %inside = icmp slt i64 %index, %members
+  br i1 %inside, label %member, label %exit
+member:
+  %state.base = add i64 %index, 0
+  %own.base = add i64 %index, 0
+  %path.row = add i64 0, 0
+  %slots.row = add i64 0, 0
+$uniforms
+$steps
+  br label %exit
+exit:
+  ret void
+}""")
+_FIND = """\
+  %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %size = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+  %within = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %before = mul i32 %block, %size
+  %thread = add i32 %before, %within"""
+_SIZE = ".address_size 64"
+_FUNCTION = re.compile(r"^\{\n.*?^\}", re.MULTILINE | re.DOTALL)
+_CONSTANT = re.compile(r"0d[0-9A-F]{8}(?!00000000)[0-9A-F]{8}")
+# The index is found anew in the end: kept, the addresses of all words would take registers all the way.
+_AGAIN = """\
+  %within.again = call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()
+  %thread.again = add i32 %before, %within.again
+  %index.again = zext i32 %thread.again to i64
+  %state.again = add i64 %index.again, 0"""
+_SAME = "  %index.again = add i64 %index, 0\n  %state.again = add i64 %index, 0"
+_EMULATED = Template("""\
+define void @advance(i32 %threads, $arguments) {
+entry:
+  br label %head
+head:
+  %thread = phi i32 [0, %entry], [%next, %body]
+  %more = icmp ult i32 %thread, %threads
+  br i1 %more, label %body, label %exit
+body:
+  call void @thread(i32 %thread, $arguments)
+  %next = add i32 %thread, 1
+  br label %head
+exit:
+  ret void
+}""")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Threads of an NVIDIA GPU; `emulated`, of nobody's: the same text with a loop over threads, for this processor."""
+
+    emulated: bool = False
+    width: int = field(default=1, init=False)
+    packs: bool = field(default=False, init=False)
+    stride: str = field(default="%members", init=False)
+    lane: str = field(default="%index", init=False)
+
+    @property
+    def pointer(self) -> str:
+        """To the GPU's own memory."""
+        return "ptr" if self.emulated else "ptr addrspace(1)"
+
+    @property
+    def again(self) -> str:
+        """How the index is found in the end."""
+        return _SAME if self.emulated else _AGAIN
+
+    def around(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
+        """A kernel for one member."""
+        p = self.pointer
+        arguments = ", ".join(f"{p} noalias %{name}" for name in _ARGUMENTS)
+        kernel = f"define ptx_kernel void @advance({arguments}) #0 {{"
+        thread = f"define internal void @thread(i32 %thread, {arguments}) #0 {{"
+        scalars = [
+            line
+            for i, name in enumerate(_SCALARS)
+            for line in (
+                f"  %{name}.at = getelementptr i64, {p} %scalars, i64 {i}",
+                f"  %{name} = load i64, {p} %{name}.at, align 8",
+            )
+        ]
+        text = _THREAD.substitute(
+            define=thread if self.emulated else kernel, find="" if self.emulated else _FIND,
+            scalars="\n".join(scalars), uniforms=uniforms, steps=steps,
+        )  # fmt: skip
+        if self.emulated:
+            text += "\n" + _EMULATED.substitute(arguments=arguments.replace("noalias ", ""))
+        return text
+
+    def loop(self, text: str, sizes: dict[str, int]) -> "DeviceLoop":
+        """What can be launched."""
+        return DeviceLoop(text, self.emulated, sizes["state"], sizes["path"], sizes["saved"], sizes["own"])
+
+    def check(self, code: Code) -> None:
+        """Refuse what is too long for a thread."""
+        length = sum(" = " in str(line) or not isinstance(line, str) for line in code.lines)
+        if length > LONGEST_ASKED:
+            raise Refused(too_long(length, LONGEST_ASKED))
+
+
+def too_long(length: int, most: int) -> str:
+    """Why a step is refused."""
+    return f"The step takes {length} operations, and beyond {most} a GPU's thread has too few registers."
+
+
+class DeviceLoop:
+    """A kernel: steps n … n₁ − 1 of members, each in a thread.
+
+    Its arguments are (members, n₁, base, every, first slot), the uniforms, own (own, members), path (rows, columns,
+    members) from step `base` on, and, in place, n (members), state (words, members) and slots (slots, saved, members).
+    """
+
+    def __init__(self, text: str, emulated: bool, words: int, columns: int, saved: int, own: int):
+        self.text, self.words, self.columns, self.saved, self.own = text, words, columns, saved, own
+        self.length = text.count(" = ")
+        self._engine, address = compiled(text) if emulated else (None, 0)
+        pointers = [ctypes.c_void_p] * len(_ARGUMENTS)
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_int32, *pointers)(address) if emulated else None
+        self._ptx: dict[int, str] = {}
+
+    def ptx(self, capability: int) -> str:
+        """The kernel `advance` for GPUs of this compute capability (90 for 9.0) or a newer one."""
+        arch = max((k for k in _KNOWN if k <= capability), default=_KNOWN[0])
+        if arch not in self._ptx:
+            self._ptx[arch] = _ptx(self.text, f"sm_{arch}")
+        return self._ptx[arch]
+
+    def emulate(self, threads: int, *arrays: np.ndarray) -> None:
+        """Let so many threads run, one after the other, on arrays in the order of the kernel's first arguments."""
+        assert self._function is not None
+        addresses = [a.ctypes.data for a in arrays]
+        self._function(threads, *addresses, *addresses[-3:])
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def _ptx(text: str, arch: str) -> str:
+    _initialize()
+    target = llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(cpu=arch, opt=3)
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = target.triple, str(target.target_data)
+    module.verify()
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(module, builder)
+    ptx = with_table(target.emit_assembly(module))
+    return ptx.replace(")\n{", f")\n.maxnreg {REGISTERS}\n{{", 1)
+
+
+def with_table(ptx: str) -> str:
+    """The same text with its double-precision constants in a table in constant memory.
+
+    An operation takes one of its operands from there at no cost. Half of a constant's bits fit an instruction; where
+    the others are not 0, two more instructions would put it together.
+    """
+    places: dict[str, int] = {}
+
+    def function(body: re.Match) -> str:
+        names, lines = dict.fromkeys(_CONSTANT.findall(body[0])), []
+        for line in body[0].splitlines()[1:]:
+            for constant in _CONSTANT.findall(line):
+                at = places.setdefault(constant, len(places))
+                lines.append(f"\tld.const.f64 \t%table{at}, [table+{8 * at}];")
+                line = line.replace(constant, f"%table{at}")
+            lines.append(line)
+        return "\n".join(["{", *(f"\t.reg .f64 \t%table{places[x]};" for x in names), *lines])
+
+    ptx = _FUNCTION.sub(function, ptx)
+    numbers = ", ".join(f"0x{constant[2:]}" for constant in places)
+    table = f".const .align 8 .b64 table[{len(places)}] = {{{numbers}}};"
+    return ptx.replace(_SIZE, f"{_SIZE}\n{table}", 1) if places else ptx

@@ -1,0 +1,320 @@
+"""The loop over the steps of a member around a step, in LLVM's language, for any target.
+
+A member (on a CPU a group of them) is read from memory, stepped until n₁ or until a step does not come out valid (it
+then stands before that step), and written back. After every `every` steps the saved words go to the next slot. What
+differs between targets (how a member is found, and where its words lie) is a `Target`'s.
+
+All numbers take eight bytes. Word j of a member is `stride` words after word j − 1.
+"""
+
+from collections.abc import Sequence
+from string import Template
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import Refused
+from ..lowering.llvm_builder import TYPES, Code, Value
+from .slp_vectorizer import packed
+
+_STEPS = Template("""\
+  %n.at = getelementptr i64, $pointer %n, i64 %index
+  %n.start = load i64, $pointer %n.at
+  %done = sdiv i64 %n.start, %every
+  %slot.start = sub i64 %done, %first
+  %due.steps = mul i64 %done, %every
+  %due.start = add i64 %due.steps, %every
+  %stop.start = call i64 @llvm.smin.i64(i64 %due.start, i64 %n1)
+$read_state
+$read_own
+  br label %step.head
+step.head:
+  %n.now = phi i64 [%n.start, %member], [%n.next, %step.next]
+  %stop = phi i64 [%stop.start, %member], [%stop.next, %step.next]
+  %slot = phi i64 [%slot.start, %member], [%slot.next, %step.next]
+  %begins = phi i1 [true, %member], [false, %step.next]
+$moving
+  %more = icmp slt i64 %n.now, %stop
+  br i1 %more, label %step.path, label %member.done
+step.path:
+$read_path
+  br label %step.body
+step.body:
+$read_n
+$body
+  br i1 $taken, label %step.accept, label %member.done, !prof !0
+step.accept:
+$accepted
+  %n.next = add i64 %n.now, 1
+  %stops = icmp eq i64 %n.next, %stop
+  br i1 %stops, label %step.stop, label %step.next
+step.stop:
+  %saved = add i64 %first, %slot
+  %saved.more = add i64 %saved, 1
+  %due.now = mul i64 %saved.more, %every
+  %due = icmp eq i64 %n.next, %due.now
+  br i1 %due, label %save, label %step.next
+save:
+  %slot.row = add i64 %slots.row, %slot
+  %slot.words = mul i64 %slot.row, $saved_words
+  %slot.scaled = mul i64 %slot.words, $stride
+  %slot.base = add i64 %slot.scaled, $lane
+$save
+  %slot.more = add i64 %slot, 1
+  %due.more = add i64 %n.next, %every
+  %stop.more = call i64 @llvm.smin.i64(i64 %due.more, i64 %n1)
+  br label %step.next
+step.next:
+  %stop.next = phi i64 [%stop, %step.accept], [%stop, %step.stop], [%stop.more, %save]
+  %slot.next = phi i64 [%slot, %step.accept], [%slot, %step.stop], [%slot.more, %save]
+  br label %step.head
+member.done:
+$again
+  %n.to = getelementptr i64, $pointer %n, i64 %index.again
+  %n.from = load i64, $pointer %n.to
+  %steps = sub i64 %n.now, %n.from
+$counted
+$keep
+  store i64 %n.now, $pointer %n.to
+""")
+_ROW = Template("""\
+  %row.from = sub i64 %n.now, %base
+  %row = add i64 %path.row, %row.from
+  %row.words = mul i64 %row, $path_words
+  %row.scaled = mul i64 %row.words, $stride
+  %row.base = add i64 %row.scaled, $lane""")
+_DRAW = Template("""\
+  %odd.bit = and i64 %n.now, 1
+  %odd = icmp eq i64 %odd.bit, 1
+  %even = xor i1 %odd, true
+  %need = or i1 %even, %begins
+  br i1 %need, label %draw, label %step.drawn
+draw:
+  %pair = ashr i64 %n.now, 1
+$read_pair
+$drawn
+  br label %step.drawn
+step.drawn:""")
+
+
+class Target(Protocol):
+    """What the code is for.
+
+    Word j of a row lies at (row · words + j) · `stride` + `lane`. What stands around the steps finds a member's (or
+    group's) %index, %state.base, %own.base, and the first %path.row and %slots.row; `again` finds %index.again and
+    %state.again in the end, so that they need not be kept all the way.
+    """
+
+    @property
+    def width(self) -> int:
+        """Members side by side."""
+        ...
+
+    @property
+    def packs(self) -> bool:
+        """Whether equal operations of one member may stand side by side."""
+        ...
+
+    @property
+    def pointer(self) -> str:
+        """To memory."""
+        ...
+
+    @property
+    def stride(self) -> str:
+        """Between the words of a member."""
+        ...
+
+    @property
+    def lane(self) -> str:
+        """Where a member is among those that lie side by side."""
+        ...
+
+    @property
+    def again(self) -> str:
+        """The lines that find a member in the end."""
+        ...
+
+    def around(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
+        """The whole text: the entry and the way to each member, around the steps of one."""
+        ...
+
+    def loop(self, text: str, sizes: dict[str, int]) -> Any:
+        """What runs it."""
+        ...
+
+    def check(self, code: Code) -> None:
+        """Refuse code that this target cannot run."""
+        ...
+
+
+class Draw(NamedTuple):
+    """The path drawn by the code itself, two steps at a time."""
+
+    lines: list[str]
+    block: str  # where it ends
+    pair: Value  # the number of the pair, which it reads
+    uniforms: list[Value]
+    first: list[Any]  # the columns of step 2k, …
+    second: list[Any]  # … and of step 2k + 1
+
+
+class Inputs(NamedTuple):
+    """The values that the code of a step reads."""
+
+    state: list[Value]
+    own: list[Value]
+    path: list[Value]
+    uniforms: list[Value]
+    n: Value
+
+
+def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target, draw: Draw | None) -> Any:
+    """The loop around a step, made ready by the target. Of `attempts` at a step the first that is valid is taken."""
+    target.check(code)
+    state, own, path, uniforms, number = inputs
+    accepted = [Value(f"%new{i}", x.dtype) for i, x in enumerate(attempts[0].results)]
+    outputs, saved = accepted[: len(state)], accepted[len(state) :]
+    for x in (*state, *own, *path, *saved):
+        if x.dtype == np.float32:
+            raise Refused.dtype("float32", " in the state, in parameters by member or in the path")
+    memory = Memory(code, target)
+    kept = [i for i, x in enumerate(state) if any(a.results[i] is not x for a in attempts)]  # the others stay in place
+    counts = {i for i in kept if len(attempts) == 1 and _counts_steps(code, state[i], attempts[0].results[i])}
+    lines = {
+        "read_state": memory.read(state, "%state", "%state.base", ".start"),
+        "read_own": memory.read(own, "%own", "%own.base"),
+        "read_n": spread(code, number.name, "%n.now", np.int64),
+        "moving": [
+            f"  {x.name} = phi {code.kind(x.dtype)} [{x.name}.start, %member], [{code.text(y)}, %step.next]"
+            for x, y in zip(state, outputs, strict=True)
+        ],
+        "accepted": [
+            f"  {x.name} = phi {code.kind(x.dtype)} "
+            + ", ".join(f"[{code.spelled(a.results[i])}, %{a.block}]" for a in attempts)
+            for i, x in enumerate(accepted)
+        ],
+        "save": [line for i, x in enumerate(saved) for line in memory.store(x, "%slots", "%slot.base", i, f"%save{i}")],
+        "counted": spread(code, "%steps.each", "%steps", np.int64),
+        "keep": [line for i in kept for line in (memory.add_steps(i) if i in counts else memory.keep(state[i], i))],
+    }
+    lines["read_path"], kept_pair = _path(memory, path, draw)
+    lines["moving"] += kept_pair
+    lines["body"] = code.written()
+    shared = [*uniforms, *(draw.uniforms if draw else [])]
+    sizes = {name: len(x) for name, x in zip(("state", "own", "path", "saved"), (state, own, path, saved), strict=True)}
+    sizes |= {"uniforms": len(shared)} | ({"path": 0} if draw else {})
+    about = {name: getattr(target, name) for name in ("pointer", "stride", "lane", "again")}
+    steps = _STEPS.substitute(
+        {name: "\n".join(part) for name, part in lines.items()},
+        saved_words=len(saved), taken=attempts[-1].taken, **about,
+    )  # fmt: skip
+    steps = packed(steps, code.groups, "member") if code.groups else steps
+    read = "\n".join(line for i, x in enumerate(shared) for line in memory.read_shared(i, x))
+    text = "\n".join([target.around(steps, read, sizes), *code.functions.values(), ATTRIBUTES])
+    return target.loop(text, sizes)
+
+
+ATTRIBUTES = """\
+attributes #0 = { nounwind "no-trapping-math"="true" "no-builtins" }
+!0 = !{!"branch_weights", i32 2000, i32 1}
+"""
+
+
+def _counts_steps(code: Code, x: Value, y: Any) -> bool:
+    """Whether a word of the state is one more after each step: such a one need not be carried along."""
+    one = code.spelled(np.int64(1))
+    return isinstance(y, Value) and f"  {y.name} = add {code.kind(np.int64)} {x.name}, {one}" in code.lines
+
+
+def _path(memory: "Memory", path: list[Value], draw: Draw | None) -> tuple[list[str], list[str]]:
+    """The lines that find what the path does in a step, and those that keep what was drawn for the next one.
+
+    A pair of steps is drawn at once: before the first of them, and wherever a run begins with the second.
+    """
+    code, target = memory.code, memory.target
+    if draw is None:
+        row = _ROW.substitute(path_words=len(path), stride=target.stride, lane=target.lane)
+        return [row, *memory.read(path, "%path", "%row.base")] if path else [], []
+    after, kept = [], []
+    chosen = []
+    for x, a, b in zip(path, draw.first, draw.second, strict=True):
+        kind = code.kind(x.dtype)
+        chosen.append(f"  {x.name}.drawn = select i1 %odd, {kind} {code.spelled(b)}, {kind} {code.spelled(a)}")
+        for name, drawn in ((x.name, f"{x.name}.drawn"), (f"{x.name}.second", code.spelled(b))):
+            after.append(f"  {name} = phi {kind} [{x.name}.kept, %step.path], [{drawn}, %{draw.block}]")
+        kept.append(f"  {x.name}.kept = phi {kind} [zeroinitializer, %member], [{x.name}.second, %step.next]")
+    pair = spread(code, draw.pair.name, "%pair", np.int64)
+    here = _DRAW.substitute(read_pair="\n".join(pair), drawn="\n".join([*draw.lines, *chosen]))
+    return [here, *after], kept
+
+
+class Memory:
+    """Words of eight bytes, in the places that the target gives them."""
+
+    def __init__(self, code: Code, target: Target):
+        self.code, self.target = code, target
+
+    def read(self, values: list[Value], area: str, base: str, rename: str = "") -> list[str]:
+        """The lines that read words."""
+        return [line for i, x in enumerate(values) for line in self._load(area, base, i, x.name + rename, x.dtype)]
+
+    def _load(self, area: str, base: str, at: int, name: str, dtype: Any) -> list[str]:
+        code = self.code
+        wide = code.kind(np.float64 if dtype == np.float64 else np.int64)
+        word = name if dtype in (np.float64, np.int64) else f"{name}.word"
+        lines = [*self._at(area, base, at, name), f"  {word} = load {wide}, {self.target.pointer} {name}.at, align 8"]
+        if word != name:
+            op = "bitcast" if dtype == np.uint64 else "trunc"
+            lines.append(f"  {name} = {op} {wide} {word} to {code.kind(dtype)}")
+        return lines
+
+    def store(self, x: Any, area: str, base: str, at: int, name: str) -> list[str]:
+        """The lines that write a word."""
+        code = self.code
+        kind, operand = code.kind(x.dtype), code.text(x)
+        lines = []
+        if x.dtype not in (np.float64, np.int64, np.uint64):
+            wider = "sext" if x.dtype.kind == "i" else "zext"
+            lines = [f"  {name}.word = {wider} {kind} {operand} to {code.kind(np.int64)}"]
+            kind, operand = code.kind(np.int64), f"{name}.word"
+        at_word = self._at(area, base, at, name)
+        return [*lines, *at_word, f"  store {kind} {operand}, {self.target.pointer} {name}.at, align 8"]
+
+    def keep(self, x: Value, at: int) -> list[str]:
+        """The lines that write a word of the state back."""
+        return self.store(x, "%state", "%state.again", at, f"%keep{at}")
+
+    def add_steps(self, at: int) -> list[str]:
+        """The lines that add to a word of the state how many steps were made."""
+        kind, old, new = self.code.kind(np.int64), f"%count{at}", Value(f"%count{at}.more", np.int64)
+        load = self._load("%state", "%state.again", at, old, np.dtype(np.int64))
+        return [*load, f"  {new.name} = add {kind} {old}, %steps.each", *self.keep(new, at)]
+
+    def _at(self, area: str, base: str, word: int, name: str) -> list[str]:
+        """The lines that find a word."""
+        return [
+            f"  {name}.offset = mul i64 {self.target.stride}, {word}",
+            f"  {name}.index = add i64 {base}, {name}.offset",
+            f"  {name}.at = getelementptr i64, {self.target.pointer} {area}, i64 {name}.index",
+        ]
+
+    def read_shared(self, at: int, x: Value) -> list[str]:
+        """The lines that read a word that is the same for all."""
+        pointer = self.target.pointer
+        return [
+            f"  {x.name}.at = getelementptr i64, {pointer} %uniforms, i64 {at}",
+            f"  {x.name}.one = load {TYPES[x.dtype.name]}, {pointer} {x.name}.at, align 8",
+            *spread(self.code, x.name, f"{x.name}.one", x.dtype),
+        ]
+
+
+def spread(code: Code, name: str, scalar: str, dtype: Any) -> list[str]:
+    """The lines that give each member the same number."""
+    one, kind = TYPES[np.dtype(dtype).name], code.kind(dtype)
+    if code.width == 1:
+        return [f"  {name} = bitcast {one} {scalar} to {one}"]
+    return [
+        f"  {name}.first = insertelement {kind} poison, {one} {scalar}, i64 0",
+        f"  {name} = shufflevector {kind} {name}.first, {kind} poison, <{code.width} x i32> zeroinitializer",
+    ]

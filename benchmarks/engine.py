@@ -184,7 +184,7 @@ def noise_of_tmk15() -> dict[str, float]:
 
     import coadjoint as cj
     from coadjoint.drivers import Needs
-    from coadjoint.runtime.backends.path_sampling import Source
+    from coadjoint.runtime.backends.path_sampling import IncrementSource
 
     out = {}
     for motions, needs in ((1, Needs(Z=True)), (2, Needs(Z=True, areas=True))):
@@ -192,7 +192,7 @@ def noise_of_tmk15() -> dict[str, float]:
         columns = sum(x.size // 32 for x in jax.tree.leaves(jax.eval_shape(window.block, 0, 0)))
 
         def took(native: bool, window=window, columns=columns) -> float:
-            source = Source(window, np.zeros((1, 1), int), tuple(range(columns)))
+            source = IncrementSource(window, np.zeros((1, 1), int), tuple(range(columns)))
             source.native = source.native if native else None
 
             def drawn():

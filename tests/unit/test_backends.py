@@ -13,7 +13,7 @@ import coadjoint as cj
 from coadjoint.drivers import Needs
 from coadjoint.runtime import loop
 from coadjoint.runtime.backends import native, step_kernels, xla
-from coadjoint.runtime.backends.path_sampling import Source
+from coadjoint.runtime.backends.path_sampling import IncrementSource
 from coadjoint.runtime.plan import Plan
 
 OPTIMISED = {"xla_backend_optimization_level": 3}  # as a user's XLA has it, not that of the tests
@@ -44,7 +44,7 @@ def test_native_increments_are_those_of_the_driver_bit_for_bit(members, channels
     """So that it makes no difference to a path which program asks for it."""
     window = cj.Brownian(2**40 + 5, grid=grid).window(channels, 0.03, 0, 1)
     numbers = np.arange(7, 7 + members).reshape(-1, min(members, 8))
-    source = Source(window, numbers, tuple(range(channels)))
+    source = IncrementSource(window, numbers, tuple(range(channels)))
     assert source.native is not None or source.motions is not None
     for b in 0, 2**33:
         drawn = source.draw(b, 32 * b + 7)
@@ -65,7 +65,7 @@ def test_native_integrals_are_those_of_the_driver(members, grid, needs):
     block = jax.jit(jax.vmap(lambda w, m: w.block(m, 2), (None, 0)), compiler_options=OPTIMISED)
     blocks = block(window, numbers.ravel())
     leaves = [np.asarray(x).reshape(members, 32, -1) for x in jax.tree.leaves(blocks)]
-    source = Source(window, numbers, tuple(range(sum(x.shape[2] for x in leaves))))
+    source = IncrementSource(window, numbers, tuple(range(sum(x.shape[2] for x in leaves))))
     assert source.native is not None
     drawn = np.moveaxis(source.draw(2, 3 * 32), -1, 1).reshape(members, 32, -1)
     parts = np.split(drawn, np.cumsum([x.shape[2] for x in leaves])[:-1], axis=2)
@@ -127,7 +127,7 @@ def test_where_fixed_points_fail_the_fallbacks_go_on():
 def test_what_is_saved_in_pieces_of_a_chunk(slots, monkeypatch):
     """Fewer, as many and more than a piece holds, of one trajectory and of members: the function of every state."""
     system, mu0 = cj.models.rigid_body()
-    monkeypatch.setattr(Plan, "slots", slots)
+    monkeypatch.setattr(Plan, "save_slots", slots)
     save = lambda m: {"cube": m**3, "size": jnp.sum(m**2)}
     run = {"t1": 7.0, "dt": 0.01, "key": 3}
     for states, saved in (
@@ -169,7 +169,7 @@ def test_a_path_has_the_same_bits_drawn_with_the_steps_or_before_them(dt, monkey
     monkeypatch.setattr(loop, "_FIRST_CHUNK", 7)
     monkeypatch.setattr(loop, "_LARGEST_CHUNK", 7)
     sources = []
-    monkeypatch.setattr(native, "Source", lambda *args: sources.append(args) or Source(*args))
+    monkeypatch.setattr(native, "IncrementSource", lambda *args: sources.append(args) or IncrementSource(*args))
     drawn = cj.ensemble(system, mu0, **run)
     assert not sources
     monkeypatch.setattr(native, "drawn_with_steps", lambda plan: False)

@@ -36,7 +36,7 @@ MEMBERS = {"params": np.linspace(1.0, 4.0, 66).reshape(22, 3), "mu0": MU0 + np.l
 def small_tiles():
     """Six tiles, the last one half empty."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "LARGEST_TILE", 4)
+        patch.setattr(plan, "MAX_BATCH_SIZE", 4)
         yield
 
 
@@ -149,7 +149,7 @@ def test_sweeps(client, tmp_path):
 def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
     """Parcels have nothing of members; with a store, nothing of them comes back."""
     from coadjoint.clusters import parcels
-    from coadjoint.runtime.backends import choose
+    from coadjoint.runtime.backends import prepare_program
     from coadjoint.runtime.plan import plan_ensemble
     from coadjoint.runtime.sinks import Memory
 
@@ -158,7 +158,7 @@ def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
         mu0 = np.tile(MU0, (members, 1))
         options = {**RUN, "members": members, "t0": 0.0, "driver": None, "params": None, "reduce": None, "save": None}
         made = plan_ensemble(SYSTEM, mu0, **options, group=False, throw=True, backend="auto", stored=False)
-        sizes.append(len(parcels.pack(made, choose(made), Memory(made), parcels.present()).data))
+        sizes.append(len(parcels.pack(made, prepare_program(made), Memory(made), parcels.present()).data))
     assert sizes[0] == pytest.approx(sizes[1], abs=16)
 
 
@@ -280,15 +280,15 @@ def test_a_tile_that_fails_is_named_and_takes_others_along_only_if_asked_to(clie
     here = ensemble()
     client.run(failing, 2)
     try:
-        with pytest.raises(ClusterError, match=r"tile 2 \(members 8 to 11\) failed\. ZeroDivisionError: by hand"):
+        with pytest.raises(ClusterError, match=r"batch 2 \(members 8 to 11\) failed\. ZeroDivisionError: by hand"):
             ensemble(on=client)
-        with pytest.warns(RuntimeWarning, match=r"1 of 6 tiles .*tile 2 \(members 8 to 11\): ZeroDivisionError"):
+        with pytest.warns(RuntimeWarning, match=r"1 of 6 batches .*batch 2 \(members 8 to 11\): ZeroDivisionError"):
             there = ensemble(on=client, throw=False)
         assert np.isnan(there.mu[8:12]).all() and there.stats.unsolved == 4 * 400
         others = np.r_[0:8, 12:22]
         np.testing.assert_array_equal(there.mu[others], here.mu[others])
         path = tmp_path / "run.zarr"
-        with pytest.warns(RuntimeWarning, match="1 of 6 tiles"):
+        with pytest.warns(RuntimeWarning, match="1 of 6 batches"):
             ensemble(on=client, throw=False, out=path)
     finally:
         client.run(mended)
@@ -586,7 +586,7 @@ def test_a_worker_without_a_gpu_is_refused(monkeypatch):
     """The plan fixes the arithmetic, and where it is computed: a run that began on GPUs stays there."""
     from coadjoint.clusters.parcels import pack, present
     from coadjoint.clusters.worker import Refused, _opened
-    from coadjoint.runtime.backends import choose
+    from coadjoint.runtime.backends import prepare_program
     from coadjoint.runtime.plan import plan_ensemble
     from coadjoint.runtime.sinks import Memory
 
@@ -600,7 +600,7 @@ def test_a_worker_without_a_gpu_is_refused(monkeypatch):
     }
     about |= {"stored": False, "save": None, "group": False, "throw": True, "params": None}
     plan = plan_ensemble(SYSTEM, MU0, members=4, t1=0.1, dt=0.1, key=0, **about)
-    program = choose(plan)
+    program = prepare_program(plan)
     monkeypatch.setattr(type(program), "backend", "native-gpu")
     parcel = pack(plan, program, Memory(plan), present() | {"same machine": False})
     with pytest.raises(Refused, match="backend='native-gpu' cannot take this run"):
@@ -642,7 +642,7 @@ print(system.energy(m), system.drift(m))
 def test_combinations(client, case, tmp_path, monkeypatch):
     """The table of features, on a cluster: the same bits."""
     if case["run"] == "ensemble, many tiles":
-        monkeypatch.setattr(plan, "LARGEST_TILE", 2)
+        monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
     runs = [
         combinations.run(case, on, combinations.STEPS, None if case["sink"] == "memory" else tmp_path / f"{k}.zarr")
         for k, on in enumerate(({"backend": "auto"}, {"backend": "auto", "on": client}))

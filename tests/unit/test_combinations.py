@@ -249,7 +249,7 @@ def same(a, b, tol=0.0):
 
 def check(case, folder, monkeypatch):
     if case["run"] == "ensemble, many tiles":
-        monkeypatch.setattr(plan, "LARGEST_TILE", 2)
+        monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
     auto = {"backend": "auto"}
     whole = run(case, auto, STEPS)
     assert whole.stats.backend == "native" or not is_native(case), whole.stats
@@ -261,7 +261,7 @@ def check(case, folder, monkeypatch):
         run(case, auto, STEPS // 2, folder / "half.zarr")
         same(results(case, run(case, auto, STEPS, folder / "half.zarr", resume=True)), results(case, stored))
     if case["GPU"]:
-        monkeypatch.setattr(gpu_runtime, "found", lambda: gpu_runtime.Emulated(2))
+        monkeypatch.setattr(gpu_runtime, "detect", lambda: gpu_runtime.EmulatedGpu(2))
         monkeypatch.setattr(native_gpu, "TOGETHER", 4)
         half = folder / "moved.zarr" if case["sink"] == "resume" else None
         if half:

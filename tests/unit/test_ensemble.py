@@ -147,7 +147,7 @@ def test_the_number_of_members_changes_nothing():
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of two members: five members need three, the last one half empty."""
-    monkeypatch.setattr(plan, "LARGEST_TILE", 2)
+    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
 
 
 def test_tiles_hold_all_members(ens, small_tiles):
@@ -174,7 +174,7 @@ import hashlib, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, jax
 import coadjoint as cj
-sys.modules["coadjoint.runtime.plan"].LARGEST_TILE = 4
+sys.modules["coadjoint.runtime.plan"].MAX_BATCH_SIZE = 4
 system, mu0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5))
 options = dict(members=11, t1=1.0, dt=0.05, key=3, integrator=cj.EulerMaruyamaMK())
 ens = cj.ensemble(system, mu0, **options)
@@ -201,7 +201,7 @@ print(len(jax.local_devices()), digest.hexdigest())
 
 @pytest.mark.parametrize("tile", [1024, 2])
 def test_mean(ens, tile, monkeypatch):
-    monkeypatch.setattr(plan, "LARGEST_TILE", tile)
+    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", tile)
     got = ensemble(reduce=cj.Mean())
     assert set(got.reduced) == {"mean", "variance", "standard_error"}
     close(got.reduced["mean"], ens.mu.mean(axis=0))
@@ -215,7 +215,7 @@ def test_mean(ens, tile, monkeypatch):
 
 @pytest.mark.parametrize("tile", [1024, 2])
 def test_covariance(ens, tile, monkeypatch):
-    monkeypatch.setattr(plan, "LARGEST_TILE", tile)
+    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", tile)
     got = ensemble(reduce=cj.Covariance()).reduced
     assert got["mean"].shape == (21, 3) and got["covariance"].shape == (21, 3, 3)
     close(got["mean"], ens.mu.mean(axis=0))

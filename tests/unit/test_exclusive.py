@@ -10,7 +10,7 @@ import pytest
 from processes import Process
 
 import coadjoint as cj
-from coadjoint.runtime.lapack_lock import alone, uses_lapack
+from coadjoint.runtime.lapack_lock import run_exclusive, uses_lapack
 
 # Steps in small chunks, with Casimirs (eigenvalues) beside them in the threads that write, and in the bar.
 PROGRAM = """
@@ -25,7 +25,7 @@ sink._SECONDS, sink._SHARE, progress._SELDOM = 0.0, 0, 0.0
 system, W0 = cj.models.sine_euler(n=17)  # steps by LU, of as many matrices as larger ones would be
 options = dict(t1=0.2, dt=0.01, key=0, integrator=cj.IsospectralMidpoint(solver="fixed_point"))
 cj.ensemble(system, W0, members=20, out=sys.argv[1], progress=True, **options)
-plan.LARGEST_TILE = 32  # two tiles in two threads
+plan.MAX_BATCH_SIZE = 32  # two tiles in two threads
 cj.ensemble(system, W0, members=64, save_every=20, **options)
 print("done")
 """
@@ -60,7 +60,7 @@ def test_nobody_else_computes_meanwhile():
         seen.append(("ends", k))
         return k
 
-    threads = [threading.Thread(target=alone, args=(program, k)) for k in range(4)]
+    threads = [threading.Thread(target=run_exclusive, args=(program, k)) for k in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

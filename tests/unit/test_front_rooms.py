@@ -7,7 +7,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.drivers import Needs
-from coadjoint.runtime.reducers import Several, as_reducer
+from coadjoint.runtime.reducers import MultiReducer, as_reducer
 
 RUN = {"t1": 0.4, "dt": 0.1}
 BODY, PI0 = cj.models.rigid_body()
@@ -42,7 +42,7 @@ def test_several_reducers():
     """One run, the results of each."""
     reducers = {"mean": cj.Mean(), "spread": cj.Quantiles(low=-2, high=2)}
     several = as_reducer(reducers)
-    assert isinstance(several, Several)
+    assert isinstance(several, MultiReducer)
     both = cj.ensemble(BODY, PI0, members=5, **RUN, key=1, reduce=several)
     for name, one in reducers.items():
         alone = cj.ensemble(BODY, PI0, members=5, **RUN, key=1, reduce=one)

@@ -21,9 +21,9 @@ from stepcompiler.targets.gpu import REGISTERS, Gpu
 @pytest.fixture
 def emulated(monkeypatch):
     """Tiles of eight members, two of them as one, on two GPUs that are none."""
-    machine = gpu_runtime.Emulated(2)
-    monkeypatch.setattr(gpu_runtime, "found", lambda: machine)
-    monkeypatch.setattr(planning, "LARGEST_TILE", 8)
+    machine = gpu_runtime.EmulatedGpu(2)
+    monkeypatch.setattr(gpu_runtime, "detect", lambda: machine)
+    monkeypatch.setattr(planning, "MAX_BATCH_SIZE", 8)
     monkeypatch.setattr(native_gpu, "TOGETHER", 16)
     return machine
 
@@ -165,7 +165,7 @@ def test_large_ensembles_take_the_gpu_by_themselves(emulated, monkeypatch):
 
 def test_where_there_is_no_gpu_that_is_no_news_unless_it_was_asked_for():
     system, mu0 = cj.models.rigid_body()
-    assert isinstance(gpu_runtime.found(), str)
+    assert isinstance(gpu_runtime.detect(), str)
     ens = cj.ensemble(system, mu0, **RUN)
     assert (ens.stats.backend, ens.stats.reason) == ("native", "")
     with pytest.raises(ValueError, match="backend='native-gpu' cannot take this run: JAX finds no GPU"):
@@ -203,19 +203,19 @@ def test_what_does_not_work_is_tried_and_left(monkeypatch):
         raise RuntimeError(f"{type(machine).__name__} is out of order")
 
     monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
-    monkeypatch.setattr(gpu_runtime, "works", broken)
-    reason = gpu_runtime.found.__wrapped__()
-    assert "could not be run on NVIDIA H200: ByXla is out of order; " in reason
+    monkeypatch.setattr(gpu_runtime, "self_test", broken)
+    reason = gpu_runtime.detect.__wrapped__()
+    assert "could not be run on NVIDIA H200: XlaLauncher is out of order; " in reason
     monkeypatch.setattr(Device, "device_kind", "AMD Instinct")
-    assert gpu_runtime.found.__wrapped__() == "native code is not made for AMD Instinct."
+    assert gpu_runtime.detect.__wrapped__() == "native code is not made for AMD Instinct."
 
 
 def test_the_trial_finds_wrong_numbers():
-    machine = gpu_runtime.Emulated()
-    gpu_runtime.works(machine)
+    machine = gpu_runtime.EmulatedGpu()
+    gpu_runtime.self_test(machine)
     machine.call = lambda loop, *arrays: tuple(jnp.asarray(a) for a in arrays[4:])
     with pytest.raises(RuntimeError, match="wrong numbers"):
-        gpu_runtime.works(machine)
+        gpu_runtime.self_test(machine)
 
 
 # The text.
@@ -284,7 +284,7 @@ def test_parts_are_of_whole_waves(emulated, monkeypatch):
     counts = []
     step = native_gpu.GpuStepper
     monkeypatch.setattr(
-        native_gpu, "GpuStepper", lambda p, tile, *rest: (counts.append(tile.count), step(p, tile, *rest))[1]
+        native_gpu, "GpuStepper", lambda p, tile, *rest: (counts.append(tile.n_members), step(p, tile, *rest))[1]
     )
     system, mu0 = spinning()
     same_on_both(system, mu0, **(RUN | {"members": 500}), integrator=cj.HeunMK())

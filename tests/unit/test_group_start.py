@@ -76,7 +76,7 @@ def test_the_identity_changes_no_bit_and_a_run_can_be_continued():
 
 def test_ensembles_stores_backends_and_files(tmp_path, monkeypatch):
     """By member or for all, native and XLA, memory, store, resumed half-way, made again from the store alone."""
-    monkeypatch.setattr("coadjoint.runtime.plan.LARGEST_TILE", 2)
+    monkeypatch.setattr("coadjoint.runtime.plan.MAX_BATCH_SIZE", 2)
     system, mu0 = cj.models.rigid_body()
     _, _, g0 = start(cj.SO3())
     each = np.stack([start(cj.SO3(), k)[2] for k in range(5)])

@@ -60,7 +60,7 @@ try:
     with terminable():
         print("ready", flush=True)
         if what == "ensemble":
-            plan.LARGEST_TILE = 4
+            plan.MAX_BATCH_SIZE = 4
             cj.ensemble(system, mu0, members=7, resume=at == "resume", **options)
         else:
             cj.solve(system, mu0, resume=at == "resume", **options)

@@ -43,7 +43,7 @@ def test_where_chunks_end_changes_nothing(bath, monkeypatch, backend):
     """Parts of a block of steps are drawn more than once."""
     whole = stepped(bath, 19, backend)
     cuts = [0, 1, 2, 5, 8, 18, 19]
-    monkeypatch.setattr(loop, "pieces", lambda *_: pairwise(cuts))
+    monkeypatch.setattr(loop, "chunks", lambda *_: pairwise(cuts))
     np.testing.assert_array_equal(stepped(bath, 19, backend).mu, whole.mu)
 
 

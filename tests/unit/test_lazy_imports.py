@@ -35,7 +35,9 @@ def test_float64_is_turned_on_after_jax_was_imported():
 
 def test_all_public_names_have_one_home():
     """The names for static checkers, the names at run time and `__all__` are the same."""
-    (block,) = (node for node in ast.parse(SOURCE).body if isinstance(node, ast.If) and "TYPE" in ast.unparse(node.test))
+    (block,) = (
+        node for node in ast.parse(SOURCE).body if isinstance(node, ast.If) and "TYPE" in ast.unparse(node.test)
+    )
     for_checkers = {a.name: f".{node.module or ''}" for node in block.body for a in node.names}
     assert for_checkers == cj._MODULES
     assert sorted(for_checkers) == sorted(cj.__all__)

@@ -343,14 +343,14 @@ def test_the_polynomial_through_the_last_steps():
 
 
 def test_what_is_not_saved_is_not_sent():
-    class Slots:
+    class SaveBuffer:
         shape, dtype, nbytes = (1, 3, 4, 4), np.dtype(complex), 2**30
         __len__ = lambda self: 1
         __getitem__ = lambda self, at: np.ones(self.shape, complex)[at]
 
-    device = sharded_backend.OneDevice(None)
-    assert device.rows(Slots(), 0).shape == (1, 0, 4, 4)
-    assert device.rows(Slots(), 2).shape == (1, 2, 4, 4)
+    device = sharded_backend.SingleDevice(None)
+    assert device.rows(SaveBuffer(), 0).shape == (1, 0, 4, 4)
+    assert device.rows(SaveBuffer(), 2).shape == (1, 2, 4, 4)
 
 
 def test_a_defect_is_driven_to_round_off_and_reported():
@@ -415,7 +415,7 @@ def test_members_of_an_ensemble_of_matrices_are_no_padding():
         made, W0, members=17, params=None, reduce=None, stored=False, save=None, group=False, throw=True, t0=0.0,
         driver=None, integrator=method, save_every=1, backend="auto", g0=None, **options,
     )  # fmt: skip
-    assert (planned.tile, planned.tiles, planned.single) == (1, 17, True)
+    assert (planned.batch_size, planned.n_batches, planned.single) == (1, 17, True)
     ens = cj.ensemble(made, W0, members=3, integrator=method, **options)
     one = cj.solve(made, W0, driver=cj.Brownian(0), t1=0.04, dt=0.02, integrator=method)
     np.testing.assert_array_equal(ens.mu[0], one.mu)  # not only to round-off: nothing is mapped over members

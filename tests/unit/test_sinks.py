@@ -3,7 +3,7 @@
 import pytest
 
 import coadjoint as cj
-from coadjoint.runtime.backends import choose
+from coadjoint.runtime.backends import prepare_program
 from coadjoint.runtime.plan import plan_ensemble
 from coadjoint.runtime.sinks import Memory
 from coadjoint.store.recording import recording
@@ -27,7 +27,7 @@ def test_no_tile_gets_the_place_of_another(where, tmp_path):
     about = {"t0": 0.0, "t1": 0.1, "dt": 0.1, "key": 0, "driver": None, "integrator": cj.TMK(), "save_every": 1}
     about |= {"params": None, "reduce": None, "save": None, "group": False, "throw": True, "backend": "xla"}
     plan = plan_ensemble(system, mu0, members=4, stored=True, **about)
-    program = choose(plan)
+    program = prepare_program(plan)
     with recording([plan], [program], (), tmp_path / "run.zarr", False) as store:
         output = Memory(plan) if where == "memory" else StoreOutput(store, 0, plan, program)
         asked = []

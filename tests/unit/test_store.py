@@ -233,7 +233,7 @@ def test_no_bit_depends_on_being_cut_off(usual, busy, commits, tmp_path, monkeyp
 
 
 def test_no_bit_of_an_ensemble_depends_on_being_cut_off(busy, members, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "LARGEST_TILE", 4)
+    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 4)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     for reduce in (None, cj.Mean()):
         name = f"{reduce is None}.zarr"
@@ -293,7 +293,7 @@ def test_an_extension_that_was_cut_off_is_finished(usual, busy, tmp_path, monkey
 def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
     solve(tmp_path / "run.zarr")
     before = files(tmp_path / "run.zarr")
-    monkeypatch.setattr(loop, "pieces", lambda *_: iter(()))
+    monkeypatch.setattr(loop, "chunks", lambda *_: iter(()))
     stored = solve(tmp_path / "run.zarr", resume=True)
     assert stored.mu.shape == (101, 3) and files(tmp_path / "run.zarr") == before
 
@@ -593,7 +593,7 @@ def test_a_kill_during_creation_leaves_nothing_in_the_way(tmp_path, usual):
 
 def test_few_files(tmp_path, monkeypatch):
     """Small accumulators are kept in checkpoints, totals of many tiles in one file, checkpoints packed at the end."""
-    monkeypatch.setattr(plan, "LARGEST_TILE", 4)
+    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 4)
     run = {"members": 4 * 40, "reduce": cj.Mean(), "save_every": 10, "integrator": cj.HeunMK(), "dt": 0.1, "key": 0}
     path, whole = tmp_path / "run.zarr", tmp_path / "whole.zarr"
     cj.ensemble(system(), MU0, t1=2.0, out=path, **run)
@@ -622,7 +622,7 @@ def test_few_files(tmp_path, monkeypatch):
 
 def test_large_accumulators_have_files_of_their_own(tmp_path, monkeypatch):
     """As in stores made before, which go on as they were made."""
-    monkeypatch.setattr(plan, "LARGEST_TILE", 4)
+    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 4)
     run = {"members": 8, "reduce": cj.Mean(), "save_every": 10, "integrator": cj.HeunMK(), "dt": 0.1, "key": 0}
     with monkeypatch.context() as patch:
         patch.setattr(layout, "_KEPT_BYTES", 0)

@@ -28,7 +28,7 @@ def stuck(monkeypatch, seconds, wait=time.sleep):
 
 
 def test_a_run_that_stands_still_says_where(monkeypatch, capfd):
-    """Which tile, which step, which room, since when; at growing intervals, and that it computes nothing."""
+    """Which tile, which step, which phase, since when; at growing intervals, and that it computes nothing."""
     cj.ensemble(SYSTEM, UP, members=2, **RUN)
     stuck(monkeypatch, 1.6)
     monkeypatch.setenv("COADJOINT_WATCHDOG", "0.3")
@@ -36,8 +36,8 @@ def test_a_run_that_stands_still_says_where(monkeypatch, capfd):
     said = re.findall(r"coadjoint: no progress for ([0-9.]+) s: (.*before step 256 .*)", capfd.readouterr().err)
     assert len(said) >= 2 and all(float(after) >= 0.299 * 2**k for k, (after, _) in enumerate(said))
     words = said[0][1]
-    assert words.startswith("tile 1 of 1 stands before step 256 of 300 (t = 25.6) since ")
-    assert ", in the room backend (native), which takes the steps up to 300 at once (loop.py:" in words
+    assert words.startswith("batch 1 of 1 stands before step 256 of 300 (t = 25.6) since ")
+    assert ", in the phase backend (native), which takes the steps up to 300 at once (loop.py:" in words
     assert "it waits for something" in said[-1][1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.runtime import traced_run
-from coadjoint.runtime.run_state import Clock
+from coadjoint.runtime.run_state import TimeGrid
 from coadjoint.runtime.traced_run import scan_run
 
 
@@ -118,7 +118,7 @@ def reverse_memory(steps: int, monkeypatch, kept: int) -> int:
     system, mu0 = cj.models.rigid_body()
     integrator = cj.EulerMaruyamaMK()
     window = cj.Increments(np.zeros((steps, 1))).window(1, 0.01, 0, -(-steps // 32))
-    clock = Clock(jnp.zeros(()), jnp.asarray(0.01), jnp.asarray(steps))
+    clock = TimeGrid(jnp.zeros(()), jnp.asarray(0.01), jnp.asarray(steps))
 
     def last(mu0):
         return jnp.sum(scan_run(system, integrator, window, None, clock, mu0, steps, steps)[1].values[-1])

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..runtime.backends.base import Program
 from ..runtime.executors import ClusterError
-from ..runtime.loop import Done, Job
+from ..runtime.loop import BatchResult, RunContext
 from ..runtime.plan import Plan
 from ..store.locks import unshared
 from .parcels import differences, dumped, present
@@ -54,7 +54,7 @@ class Cluster:
         """The machines that compute."""
         return self.about["platform"]
 
-    def __call__(self, jobs: Sequence[Job], tiles: Sequence[tuple[int, range]]) -> Generator[list[Done]]:
+    def __call__(self, jobs: Sequence[RunContext], tiles: Sequence[tuple[int, range]]) -> Generator[list[BatchResult]]:
         """What became of the tiles, in their order."""
         return Tasks(self, jobs, tiles).results()
 

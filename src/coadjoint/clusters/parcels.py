@@ -47,7 +47,7 @@ def pack(plan: Plan, program: Program, output: Output, about: dict[str, Any]) ->
     """The parcel of a run; the backend is settled."""
     bare = replace(without_members(plan), backend=program.backend)
     data, modules = dumped((bare, output.remote()))
-    return Parcel(uuid.uuid4().hex, data, about | {"modules": modules, "tile": plan.tile})
+    return Parcel(uuid.uuid4().hex, data, about | {"modules": modules, "tile": plan.batch_size})
 
 
 def unpack(parcel: Parcel) -> tuple[Plan, Remote]:
@@ -60,18 +60,18 @@ def without_members(plan: Plan) -> Plan:
     nothing: Any = None
     return replace(
         plan,
-        mu0=nothing if plan.states_by_member else np.asarray(plan.mu0),
+        mu0=nothing if plan.mu0_by_member else np.asarray(plan.mu0),
         params=nothing if _by_member(plan.axes) else plan.params,
-        g0=nothing if plan.turned_by_member else plan.g0,
-        given=None,
+        g0=nothing if plan.g0_by_member else plan.g0,
+        mu0_given=None,
     )
 
 
 def pack_members(plan: Plan, numbers: range) -> bytes | None:
     """What the members of some tiles have of their own; None if there is nothing."""
-    if not (plan.states_by_member or plan.turned_by_member or _by_member(plan.axes)):
+    if not (plan.mu0_by_member or plan.g0_by_member or _by_member(plan.axes)):
         return None
-    own = plan.alone(numbers)
+    own = plan.restrict(numbers)
     numbers = jax.tree.map(np.asarray, (own.mu0, own.params, own.g0))
     return dumped(numbers)[0]
 
@@ -79,7 +79,7 @@ def pack_members(plan: Plan, numbers: range) -> bytes | None:
 def with_members(plan: Plan, numbers: range, own: bytes) -> Plan:
     """The plan of some tiles, with what their members have of their own."""
     mu0, params, g0 = pickle.loads(own)
-    return replace(plan, mu0=mu0, params=params, g0=g0, first=numbers.start * plan.tile)
+    return replace(plan, mu0=mu0, params=params, g0=g0, member_offset=numbers.start * plan.batch_size)
 
 
 def _by_member(axes: Any) -> bool:

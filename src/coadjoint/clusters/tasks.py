@@ -18,9 +18,9 @@ import jax
 import numpy as np
 
 from ..runtime.executors import ClusterError
-from ..runtime.loop import Done, Job
+from ..runtime.loop import BatchResult, RunContext
 from ..runtime.progress import Health
-from ..runtime.run_state import Totals
+from ..runtime.run_state import SolverTotals
 from ..store.durable import StoreError
 from .parcels import pack, pack_members
 from .worker import Refused, Returned, Told, run_remote
@@ -46,7 +46,7 @@ def say(words: str) -> None:
 class Tasks:
     """Tiles on their way, one or a few as one; they are known by their place in `tiles`, which are (job, numbers)."""
 
-    def __init__(self, cluster: "Cluster", jobs: Sequence[Job], tiles: Sequence[tuple[int, range]]):
+    def __init__(self, cluster: "Cluster", jobs: Sequence[RunContext], tiles: Sequence[tuple[int, range]]):
         self.cluster, self.client, self.jobs, self.tiles = cluster, cluster.client, jobs, tiles
         self.places = {(job, numbers.start): place for place, (job, numbers) in enumerate(tiles)}
         self.topic = f"coadjoint-{uuid.uuid4().hex}"
@@ -54,7 +54,7 @@ class Tasks:
         self.waiting = list(range(len(tiles)))  # a heap
         self.futures: dict[int, Any] = {}
         self.sent: dict[Any, Any] = {}  # what workers hold for us: parcels by job, members of tiles by ("own", tile)
-        self.ready: dict[int, list[Done]] = {}
+        self.ready: dict[int, list[BatchResult]] = {}
         self.next = 0  # the tile that is to be handed over next
         self.finished: list[tuple[int, Any]] = []  # futures whose results are to be fetched
         self.fetching = False
@@ -65,7 +65,7 @@ class Tasks:
         self.stood: dict[int, int] = {}  # at the end of the last attempt
         self.gone: float | None = None  # since when there is no scheduler
 
-    def results(self) -> Generator[list[Done]]:
+    def results(self) -> Generator[list[BatchResult]]:
         """What became of the tiles, in their order."""
         self.client.subscribe_topic(self.topic, lambda event: self.events.put(("told", event[1])))
         try:
@@ -88,7 +88,7 @@ class Tasks:
         self.futures.clear()
         self.sent.clear()
         if unfinished:
-            self.jobs[0].output.settle()
+            self.jobs[0].output.drain()
 
     def _turn(self) -> None:
         """Hand out what there is room for, and take what comes."""
@@ -111,7 +111,7 @@ class Tasks:
             raise ClusterError(f"the scheduler at {self.cluster.address} is gone.{self._kept()}")
 
     def _kept(self) -> str:
-        note = self.jobs[0].output.note()
+        note = self.jobs[0].output.recovery_hint()
         return f"{note} resume=True goes on from there." if note else " With out= what was computed would be kept."
 
     # Handing out.
@@ -209,21 +209,23 @@ class Tasks:
                 self._failed(tile, CancelledError("the task was cancelled"))
                 continue
             job, numbers = self._of(tile)
-            whole = lambda acc, job=job: jax.tree.unflatten(jax.tree.structure(job.plan.accumulator), acc)
+            whole = lambda acc, job=job: jax.tree.unflatten(jax.tree.structure(job.plan.accumulator_shape), acc)
             for number, rows in zip(numbers, back.rows, strict=True):
-                job.output.receive(number, rows)
-            self._count(tile, job.plan.steps * job.plan.count(numbers), back.health)
+                job.output.collect(number, rows)
+            self._count(tile, job.plan.steps * job.plan.count_members(numbers), back.health)
             accumulators = [None if acc is None else whole(acc) for acc in back.accumulators]
             totals = [jax.tree.map(np.asarray, x) for x in back.totals]
-            self._done(tile, [Done(*x) for x in zip(back.members, totals, accumulators, back.growth, strict=True)])
+            self._done(
+                tile, [BatchResult(*x) for x in zip(back.members, totals, accumulators, back.growth, strict=True)]
+            )
 
-    def _done(self, tile: int, done: list[Done]) -> None:
+    def _done(self, tile: int, done: list[BatchResult]) -> None:
         job, numbers = self._of(tile)
-        job.run.leave(numbers.start)
+        job.run.finish(numbers.start)
         for kept in (self.futures, self.steps, self.by, self.attempts, self.stood):
             kept.pop(tile, None)
         self.sent.pop(("own", tile), None)
-        if numbers.stop == job.plan.tiles:
+        if numbers.stop == job.plan.n_batches:
             self.sent.pop(self.tiles[tile][0], None)
         self.ready[tile] = done
 
@@ -236,14 +238,14 @@ class Tasks:
         job, numbers = self._of(tile)
         words = f"{type(error).__name__}: {error}"
         if job.plan.throw:
-            raise ClusterError(f"{job.plan.members_of(numbers)} failed. {words}{self._kept()}") from error
+            raise ClusterError(f"{job.plan.describe_batches(numbers)} failed. {words}{self._kept()}") from error
         done = []
         for number in numbers:
-            job.output.lost(number)
-            count = job.plan.count(range(number, number + 1))
+            job.output.mark_failed(number)
+            count = job.plan.count_members(range(number, number + 1))
             unsolved, first = np.int64(count * job.plan.steps), np.int64(0)
-            totals: Any = Totals.zero()._replace(unsolved=unsolved, first_unsolved=first)  # type: ignore[arg-type]
-            done.append(Done(count, totals, None, failure=words))
+            totals: Any = SolverTotals.zero()._replace(unsolved=unsolved, first_unsolved=first)  # type: ignore[arg-type]
+            done.append(BatchResult(count, totals, None, failure=words))
         self._done(tile, done)
 
     def _may_try_again(self, tile: int, error: Any) -> bool:
@@ -251,7 +253,7 @@ class Tasks:
         from distributed.scheduler import KilledWorker  # type: ignore[import-not-found]
 
         job, numbers = self._of(tile)
-        what, at = job.plan.members_of(numbers), self.steps.get(tile, 0)
+        what, at = job.plan.describe_batches(numbers), self.steps.get(tile, 0)
         if at > self.stood.get(tile, 0):  # it came on meanwhile: with a store it goes on from there
             self.attempts[tile] = 0
         self.stood[tile] = at
@@ -281,8 +283,8 @@ class Tasks:
         if tile not in self.futures:  # old news
             return
         done: int = news["begin"] if "begin" in news else news["done"]
-        step = done // job.plan.count(numbers)
-        job.run.stand(numbers.start, f"backend ({job.program.backend}) of worker {news['worker']}", step)
+        step = done // job.plan.count_members(numbers)
+        job.run.set_phase(numbers.start, f"backend ({job.program.backend}) of worker {news['worker']}", step)
         if "begin" not in news:
             self._count(tile, done, Health(*news["health"]))
         elif tile not in self.steps:
@@ -291,15 +293,15 @@ class Tasks:
             job.bar.begin(done)
         elif self.by.get(tile) != news["worker"]:
             self.by[tile] = news["worker"]
-            say(f"{job.plan.members_of(numbers)} goes on from step {step}, with worker {news['worker']}.")
+            say(f"{job.plan.describe_batches(numbers)} goes on from step {step}, with worker {news['worker']}.")
 
     def _count(self, tile: int, done: int, health: Health) -> None:
         """So many steps of a tile are done; those that are done again do not count."""
         before = self.steps.setdefault(tile, 0)
         if done > before:
             self.steps[tile] = done
-            self._of(tile)[0].bar.told(done - before, health)
+            self._of(tile)[0].bar.add_remote(done - before, health)
 
-    def _of(self, tile: int) -> tuple[Job, range]:
+    def _of(self, tile: int) -> tuple[RunContext, range]:
         job, numbers = self.tiles[tile]
         return self.jobs[job], numbers

@@ -10,15 +10,15 @@ import numpy as np
 from stepcompiler.cache import Bounded
 
 from ..command.progress import health_of
-from ..runtime.backends import choose
+from ..runtime.backends import prepare_program
 from ..runtime.backends.base import Program
 from ..runtime.loop import run_tiles
 from ..runtime.plan import Plan
 from ..runtime.progress import NOTHING, Health
-from ..runtime.results import together
-from ..runtime.run_state import Point, Totals
-from ..runtime.sinks import Halted, Remote
-from ..runtime.stall_monitor import Watched
+from ..runtime.results import combine_totals
+from ..runtime.run_state import SolverTotals, StepState
+from ..runtime.sinks import Cancelled, Remote
+from ..runtime.stall_monitor import MonitoredRun
 from ..store.interrupts import Stopped
 from .parcels import Parcel, differences, present, unpack, with_members
 
@@ -35,7 +35,9 @@ class Returned(NamedTuple):
     """What a worker sends back of each of some tiles, and how all of them are. With a store there are no rows."""
 
     members: list[int]
-    totals: list[Totals]  # plain numbers: arrays would keep the whole message alive as long as they live themselves
+    totals: list[
+        SolverTotals
+    ]  # plain numbers: arrays would keep the whole message alive as long as they live themselves
     accumulators: list[list | None]
     growth: list[float]
     rows: list[Any]
@@ -71,23 +73,23 @@ def run_remote(parcel: Parcel, own: bytes | None, numbers: range, told: Told) ->
     plan, program = run.plan, run.program
     if own is not None:
         plan = with_members(plan, numbers, own)
-        program = choose(plan)
+        program = prepare_program(plan)
     head = {"job": told.job, "tile": numbers.start, "worker": worker.address}
     teller = _Teller(plan, told, lambda **words: worker.log_event(told.topic, head | words))
     unwanted = _Unwanted()
     if unwanted.is_set():  # before a store is touched
         return None
     try:
-        with Watched(plan, lambda words: teller.tell(words=words)) as watched, program.placed():
+        with MonitoredRun(plan, lambda words: teller.tell(words=words)) as watched, program.device_context():
             with run.remote.output(plan, program, numbers, unwanted) as output:
                 done = run_tiles(plan, program, numbers, output, teller, watched)
                 rows = run.remote.rows(output)
-    except (Halted, Stopped):  # the latter would end the worker
+    except (Cancelled, Stopped):  # the latter would end the worker
         return None
     totals, accumulators, growth = zip(*done, strict=True)
     return Returned(
         [len(x.iterations) for x in totals],
-        [jax.tree.map(lambda n: np.asarray(n).item(), together(x)) for x in totals],
+        [jax.tree.map(lambda n: np.asarray(n).item(), combine_totals(x)) for x in totals],
         [None if acc is None else [np.asarray(x) for x in jax.tree.leaves(acc)] for acc in accumulators],
         list(growth),
         rows,
@@ -100,10 +102,10 @@ def _opened(parcel: Parcel, address: str) -> _Run:
     if wrong:
         raise Refused(address, "; ".join(wrong))
     plan, remote = unpack(parcel)
-    if plan.tile != parcel.about["tile"]:
+    if plan.batch_size != parcel.about["tile"]:
         raise Refused(address, "it would cut members into other tiles, because JAX's default device is another")
     try:
-        return _Run(plan, choose(plan), remote)
+        return _Run(plan, prepare_program(plan), remote)
     except ValueError as error:  # no native code on this machine
         raise Refused(address, str(error)) from None
 
@@ -125,7 +127,7 @@ class _Teller:
     def __init__(self, plan: Plan, how: Told, tell: Callable[..., None]):
         self.plan, self.how, self.tell = plan, how, tell
         self.done, self.last = 0, time.monotonic()
-        self.at: tuple[Point, Any] | None = None
+        self.at: tuple[StepState, Any] | None = None
 
     def __enter__(self) -> "_Teller":
         return self
@@ -138,7 +140,7 @@ class _Teller:
         self.done += done
         self.tell(begin=self.done)
 
-    def add(self, more: int, points: Point, mu0: Any) -> None:
+    def add(self, more: int, points: StepState, mu0: Any) -> None:
         """On the way."""
         self.done += more
         self.at = points, mu0
@@ -147,7 +149,7 @@ class _Teller:
             self.last = now
             self.tell(done=self.done, health=list(self.health()))
 
-    def told(self, more: int, health: Health) -> None:
+    def add_remote(self, more: int, health: Health) -> None:
         """Nobody tells a worker."""
 
     def health(self) -> Health:

@@ -18,12 +18,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from stepcompiler.jaxprs.interning import Constant
 
 from ..algebras.base import LieAlgebra
-from ..runtime.lapack_lock import uses_lapack, xla_alone
-from ..runtime.multiprocess import several
+from ..runtime.lapack_lock import exclusive_xla, uses_lapack
+from ..runtime.multiprocess import is_multiprocess
 from ..runtime.plan import Plan
 from ..runtime.progress import Health
 from ..runtime.results import scaled_errors
-from ..runtime.run_state import Point
+from ..runtime.run_state import StepState
 
 _OFTEN, _SELDOM = 0.5, 10.0  # seconds between two looks: in a terminal, elsewhere
 
@@ -99,7 +99,7 @@ class Bar:
             self.done += done
             self.before += done
 
-    def add(self, more: int, points: Point, mu0: Array, plan: Plan) -> None:
+    def add(self, more: int, points: StepState, mu0: Array, plan: Plan) -> None:
         """So many more steps are done; the point where a run stands, and where it began."""
         self.count(more, lambda: health_of(plan, points, mu0))
 
@@ -150,11 +150,11 @@ class Served:
         """So many steps were done before."""
         self.bar.begin(done)
 
-    def add(self, more: int, points: Point, mu0: Array) -> None:
+    def add(self, more: int, points: StepState, mu0: Array) -> None:
         """So many more steps are done."""
         self.bar.add(more, points, mu0, self.plan)
 
-    def told(self, more: int, health: Health) -> None:
+    def add_remote(self, more: int, health: Health) -> None:
         """So many more steps are done, elsewhere."""
         self.bar.count(more, lambda: health)
 
@@ -172,14 +172,14 @@ def size_of(plans: Sequence[Plan]) -> tuple[int, int]:
     return sum(plan.steps * n for plan, n in zip(plans, members, strict=True)), sum(members)
 
 
-def health_of(plan: Plan, points: Point, mu0: Array) -> Health:
+def health_of(plan: Plan, points: StepState, mu0: Array) -> Health:
     """How the members of a tile are."""
     totals = jax.tree.map(np.asarray, points.totals)
     steps = max(float(np.mean(totals.substeps)), 1.0)
     return Health(
         float(np.mean(totals.iterations)) / steps,
         float(np.max(totals.residual)),
-        None if several(plan) else casimir_error(plan, points.mu, mu0),
+        None if is_multiprocess(plan) else casimir_error(plan, points.mu, mu0),
         int(np.sum(totals.unsolved)),
     )
 
@@ -193,7 +193,9 @@ def casimir_error(plan: Plan, mu: Array, mu0: Array) -> float | None:
     if not algebra.casimir_names and not algebra.watches_orbit:
         return None
     rows = [jnp.asarray(x).reshape(-1, *algebra.shape) for x in (mu, mu0)]
-    with xla_alone(uses_lapack(lambda mu: _error(algebra, mu, mu), jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))):
+    with exclusive_xla(
+        uses_lapack(lambda mu: _error(algebra, mu, mu), jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
+    ):
         return float(np.max(np.asarray(_errors(Constant(algebra), *rows))))
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..drivers import Brownian
 from ..integrators.tmk import TMK
-from ..runtime.backends import choose
-from ..runtime.executors import place_for
+from ..runtime.backends import prepare_program
+from ..runtime.executors import executor_for
 from ..runtime.plan import Plan, plan_ensemble, plan_solve
 from ..store.durable import StoreError
 from ..store.given import with_arrays
@@ -192,12 +192,12 @@ def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any, o
     plans = experiment.plans()
     with _naming(experiment.source):
         try:
-            programs = [choose(plan) for plan in plans]
+            programs = [prepare_program(plan) for plan in plans]
         except ValueError as error:
             raise ExperimentError(f"run.{first_line(error)}") from None
 
     def all_runs(watch: Any) -> Stored:
-        with place_for(on, plans, programs, path, progress) as place:
+        with executor_for(on, plans, programs, path, progress) as place:
             with recording(plans, programs, experiment.axes, path, resumed, experiment.tables, place) as store:
                 # A cluster has all runs before it at once; here each has all cores for itself.
                 parts = [[k] for k in range(len(plans))] if place is None else [list(range(len(plans)))]
@@ -243,7 +243,7 @@ def _check_alike(plans: list[Plan], axes: tuple[Axis, ...]) -> None:
     names = ", ".join(f"sweep.{a.parameter}" for a in axes)
 
     def shape(plan: Plan) -> Any:
-        saved = plan.record if plan.reduce is None else plan.accumulator
+        saved = plan.snapshot_shape if plan.reduce is None else plan.accumulator_shape
         leaves = [(x.shape, x.dtype) for x in jax.tree.leaves(saved)]
         return jax.tree.structure(saved), leaves, plan.system.algebra.casimir_names
 

@@ -52,7 +52,7 @@ def known_integrators() -> dict[str, type[Integrator]]:
 def known_reducers() -> dict[str, Callable[..., Any]]:
     """All reducers of `coadjoint` that are made from numbers."""
     found = {name: c for name, c in vars(reducers).items() if inspect.isclass(c) and issubclass(c, eqx.Module)}
-    return {name: c for name, c in found.items() if c is not reducers.Several}
+    return {name: c for name, c in found.items() if c is not reducers.MultiReducer}
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

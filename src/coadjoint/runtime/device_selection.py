@@ -11,7 +11,7 @@ from ..integrators.implicit import DENSE
 from .plan import Plan
 
 
-def over(plan: Plan, devices: Any) -> Plan:
+def with_devices(plan: Plan, devices: Any) -> Plan:
     """The plan spread over devices, or an error that says why it cannot be."""
     if devices is None:
         return plan

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 
 if TYPE_CHECKING:
-    from .loop import Done, Job
+    from .loop import BatchResult, RunContext
     from .plan import Plan
 
 
@@ -19,41 +19,43 @@ class ClusterError(RuntimeError):
     """A cluster that cannot be used, or is lost; the message says why, and what to do."""
 
 
-class Place(Protocol):
+class Executor(Protocol):
     """Runs tiles."""
 
-    def __call__(self, jobs: "Sequence[Job]", tiles: Sequence[tuple[int, range]]) -> "Generator[list[Done]]":
+    def __call__(
+        self, jobs: "Sequence[RunContext]", batches: Sequence[tuple[int, range]]
+    ) -> "Generator[list[BatchResult]]":
         """What became of all tiles, given as (job, numbers), in their order; what stands in one range runs as one."""
         ...
 
 
-def threads(jobs: "Sequence[Job]", tiles: Sequence[tuple[int, range]]) -> "Generator[list[Done]]":
+def threads(jobs: "Sequence[RunContext]", batches: Sequence[tuple[int, range]]) -> "Generator[list[BatchResult]]":
     """A few tiles at a time, one a core or device: what is compiled computes outside of Python's lock."""
 
-    def work(tile: tuple[int, range]) -> "list[Done]":
-        job, numbers = tile
-        return jobs[job].tiles(numbers)
+    def work(batch: tuple[int, range]) -> "list[BatchResult]":
+        job, numbers = batch
+        return jobs[job].batches(numbers)
 
-    workers = min(len(tiles), jobs[0].program.workers or max(len(jax.local_devices()), cores()))
+    workers = min(len(batches), jobs[0].program.max_concurrency or max(len(jax.local_devices()), cores()))
     if workers == 1:
-        yield from map(work, tiles)
+        yield from map(work, batches)
         return
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque = deque()
-        rest = iter(tiles)
+        rest = iter(batches)
         try:
-            for tile in itertools.islice(rest, workers + 1):
-                waiting.append(pool.submit(work, tile))
+            for batch in itertools.islice(rest, workers + 1):
+                waiting.append(pool.submit(work, batch))
             while waiting:
                 yield waiting.popleft().result()
-                for tile in itertools.islice(rest, 1):
-                    waiting.append(pool.submit(work, tile))
+                for batch in itertools.islice(rest, 1):
+                    waiting.append(pool.submit(work, batch))
         finally:
             for future in waiting:
                 future.cancel()
 
 
-def place_for(on: Any, plans: "Sequence[Plan]", programs: Sequence[Any], out: Any, progress: Any) -> Any:
+def executor_for(on: Any, plans: "Sequence[Plan]", programs: Sequence[Any], out: Any, progress: Any) -> Any:
     """The place that `on=` names, as a context: None for threads, or a cluster, checked for these plans."""
     if on is None:
         return nullcontext()

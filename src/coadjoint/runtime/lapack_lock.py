@@ -30,7 +30,7 @@ def uses_lapack(program: Callable, *args: Any) -> bool:
 
 
 @contextmanager
-def xla_alone(needed: bool = True, small: bool = True) -> Iterator[None]:
+def exclusive_xla(needed: bool = True, small: bool = True) -> Iterator[None]:
     """If needed, nobody else is inside meanwhile. Results must be waited for before leaving.
 
     `small`: matrices are not so large that threads of BLAS would help.
@@ -42,7 +42,7 @@ def xla_alone(needed: bool = True, small: bool = True) -> Iterator[None]:
         yield
 
 
-def alone(program: Callable, *args: Any) -> Any:
+def run_exclusive(program: Callable, *args: Any) -> Any:
     """program(*args), computed to its end, while nobody else computes here."""
-    with xla_alone():
+    with exclusive_xla():
         return jax.block_until_ready(program(*args))

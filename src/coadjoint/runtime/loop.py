@@ -15,16 +15,16 @@ from jaxtyping import PyTree
 
 from ..drivers import BLOCK
 from .backends.base import Program
-from .executors import Place, threads
+from .executors import Executor, threads
 from .multiprocess import agreed
 from .orbits import LARGE_GROWTH, Examination
-from .plan import Plan, Tile
-from .progress import Watch, watch
+from .plan import Batch, Plan
+from .progress import ProgressObserver, watch
 from .reduction_tree import MergeTree
-from .results import Outcome, Stats, UnsolvedStepError, together
-from .run_state import Point, Totals
+from .results import RunSummary, Stats, UnsolvedStepError, combine_totals
+from .run_state import SolverTotals, StepState
 from .sinks import Output, Sink
-from .stall_monitor import Watched
+from .stall_monitor import MonitoredRun
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
 _EASY = 2**15  # operations of a product, up to which so many steps do not take long
@@ -32,56 +32,64 @@ _CHUNK_SECONDS = 0.5  # what a chunk should take: progress is shown, and Ctrl-C 
 _FEW, _LONGER = 8, 4.0  # … but with fewer steps than these it may take so many times as long: it has a cost of its own
 
 
-class Done(NamedTuple):
+class BatchResult(NamedTuple):
     """What became of a tile."""
 
     members: int
-    totals: Totals  # of its members together
+    totals: SolverTotals  # of its members together
     accumulators: PyTree  # if there is a reducer
     growth: float = 1.0  # of max|μ| since the start, at most
     failure: str = ""  # why there is no result, where the place could not compute it and the plan does not throw
 
 
-class Job(NamedTuple):
+class RunContext(NamedTuple):
     """A run on its way: what a place must know of it."""
 
     plan: Plan
     program: Program
     output: Output
-    bar: Watch
-    run: Watched
+    bar: ProgressObserver
+    run: MonitoredRun
 
-    def tiles(self, numbers: range) -> list[Done]:
+    def batches(self, numbers: range) -> list[BatchResult]:
         """Run some tiles here, as one."""
-        with self.program.placed():
+        with self.program.device_context():
             done = run_tiles(self.plan, self.program, numbers, self.output, self.bar, self.run)
-        return [Done(len(t.iterations), together(t), accumulators, growth) for t, accumulators, growth in done]
+        return [
+            BatchResult(len(t.iterations), combine_totals(t), accumulators, growth) for t, accumulators, growth in done
+        ]
 
 
-def execute(plan: Plan, program: Program, output: Output, progress: Any = False, place: Place | None = None) -> Any:
+def execute(
+    plan: Plan, program: Program, output: Output, progress: Any = False, executor: Executor | None = None
+) -> Any:
     """Run all tiles, in threads or at another place. A step that was not solved is raised if the plan says so."""
-    return execute_all([(plan, program, output)], progress, place)[0]
+    return execute_all([(plan, program, output)], progress, executor)[0]
 
 
 def execute_all(
-    runs: Sequence[tuple[Plan, Program, Output]], progress: Any = False, place: Place | None = None
+    runs: Sequence[tuple[Plan, Program, Output]], progress: Any = False, executor: Executor | None = None
 ) -> list[Any]:
     """Several runs, such as those of a sweep, whose tiles are taken one after the other and may run side by side."""
     with ExitStack() as stack:
         enter = stack.enter_context
-        jobs = [Job(*run, enter(watch(progress, run[0])), enter(Watched(run[0]))) for run in runs]
-        done = _each((place or threads)(jobs, [(k, numbers) for k, job in enumerate(jobs) for numbers in _parts(job)]))
+        contexts = [RunContext(*run, enter(watch(progress, run[0])), enter(MonitoredRun(run[0]))) for run in runs]
+        done = _each(
+            (executor or threads)(
+                contexts, [(k, numbers) for k, context in enumerate(contexts) for numbers in _parts(context)]
+            )
+        )
         stack.callback(done.close)
-        return [_result(job, done) for job in jobs]
+        return [_result(context, done) for context in contexts]
 
 
-def _parts(job: Job) -> Iterator[range]:
+def _parts(context: RunContext) -> Iterator[range]:
     """The tiles of a run, in parts that should be stepped as one."""
-    each, tiles = job.program.together, job.plan.tiles
-    return (range(k, min(k + each, tiles)) for k in range(0, tiles, each))
+    each, batches = context.program.batches_per_launch, context.plan.n_batches
+    return (range(k, min(k + each, batches)) for k in range(0, batches, each))
 
 
-def _each(parts: Generator[list[Done]]) -> Generator[Done]:
+def _each(parts: Generator[list[BatchResult]]) -> Generator[BatchResult]:
     """What became of one tile after the other; when this is closed, so is the place."""
     try:
         for part in parts:
@@ -90,12 +98,12 @@ def _each(parts: Generator[list[Done]]) -> Generator[Done]:
         parts.close()
 
 
-def _result(job: Job, done: Generator[Done]) -> Any:
+def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
     """What a run returns, from what became of its tiles."""
-    plan, output = job.plan, job.output
-    totals: list[Totals] = []
-    tree, computed, failures, growth = MergeTree(plan.reduce, job.program.merge), 0, [], 1.0
-    for number in range(plan.tiles):
+    plan, output = context.plan, context.output
+    totals: list[SolverTotals] = []
+    tree, computed, failures, growth = MergeTree(plan.reduce, context.program.merge), 0, [], 1.0
+    for number in range(plan.n_batches):
         members, own, accumulators, grown, failure = next(done)
         computed, growth = computed + members, max(growth, grown)
         totals.append(own)
@@ -103,16 +111,16 @@ def _result(job: Job, done: Generator[Done]) -> Any:
             done.close()
             break
         if failure:
-            failures.append(f"{plan.members_of(range(number, number + 1))}: {failure}")
+            failures.append(f"{plan.describe_batches(range(number, number + 1))}: {failure}")
         elif plan.reduce is not None:
             tree.push(accumulators)
-    summed = totals[0] if len(totals) == 1 else together(jax.tree.map(lambda *x: np.stack(x), *totals))
-    stats = Stats.of(summed, plan.steps, computed, job.program.backend, job.program.reason)
-    result = output.result(Outcome(stats, computed, tree.result()))
+    summed = totals[0] if len(totals) == 1 else combine_totals(jax.tree.map(lambda *x: np.stack(x), *totals))
+    stats = Stats.of(summed, plan.steps, computed, context.program.backend, context.program.reason)
+    result = output.result(RunSummary(stats, computed, tree.result()))
     if plan.throw and stats.unsolved:
-        raise UnsolvedStepError(_unsolved_message(plan, stats, computed) + output.note(), result)
+        raise UnsolvedStepError(_unsolved_message(plan, stats, computed) + output.recovery_hint(), result)
     if failures:
-        message = f"{len(failures)} of {plan.tiles} tiles could not be computed.{output.note()} "
+        message = f"{len(failures)} of {plan.n_batches} batches could not be computed.{output.recovery_hint()} "
         warnings.warn(message + " ".join(failures), RuntimeWarning, stacklevel=6)
     if growth >= LARGE_GROWTH and not stats.unsolved and not plan.system.leaves_orbit:
         warnings.warn(_growth_message(growth), RuntimeWarning, stacklevel=7)
@@ -120,30 +128,36 @@ def _result(job: Job, done: Generator[Done]) -> Any:
 
 
 def run_tiles(
-    plan: Plan, program: Program, numbers: range, output: Output, bar: Watch, run: Watched
-) -> list[tuple[Totals, PyTree, float]]:
+    plan: Plan, program: Program, numbers: range, output: Output, bar: ProgressObserver, run: MonitoredRun
+) -> list[tuple[SolverTotals, PyTree, float]]:
     """Run neighbouring tiles: the totals of the members of each, their accumulators if any, and their growth.
 
     Those that begin with the same step go together: at the start all, from a store those whose checkpoints agree.
     """
-    tile = plan.open_tile(numbers)
-    run.stand(numbers.start, f"backend ({program.backend})")
-    points, first = program.start(tile)
+    batch = plan.load_batch(numbers)
+    run.set_phase(numbers.start, f"backend ({program.backend})")
+    points, first = program.initial_state(batch)
     sinks = [output.sink(k) for k in numbers]
     if len(numbers) == 1:
-        done, points = sinks[0].begin(points)
-        return run_tile(plan, program, tile, sinks, points, first, done, bar, run)
+        done, points = sinks[0].restore(points)
+        return run_tile(plan, program, batch, sinks, points, first, done, bar, run)
     fresh = jax.tree.map(np.asarray, points)
-    begun = [sink.begin(own) for sink, own in zip(sinks, _at(fresh, map(tile.members, range(len(sinks)))), strict=True)]
-    out: list[tuple[Totals, PyTree, float]] = []
+    begun = [
+        sink.restore(own)
+        for sink, own in zip(sinks, _at(fresh, map(batch.member_slice, range(len(sinks)))), strict=True)
+    ]
+    out: list[tuple[SolverTotals, PyTree, float]] = []
     for done, group in groupby(range(len(numbers)), lambda i: begun[i][0]):
         some = list(group)
-        cut, members = slice(some[0], some[-1] + 1), slice(tile.members(some[0]).start, tile.members(some[-1]).stop)
+        cut, members = (
+            slice(some[0], some[-1] + 1),
+            slice(batch.member_slice(some[0]).start, batch.member_slice(some[-1]).stop),
+        )
         points = next(_at(fresh, [members]))
         if done:
             points = jax.tree.map(lambda *x: np.concatenate(x), *(begun[i][1] for i in some))
         rows = members if plan.reduce is None else cut
-        own = plan.open_tile(numbers[cut])
+        own = plan.load_batch(numbers[cut])
         out += run_tile(plan, program, own, sinks[cut], points, next(_at(first, [rows])), done, bar, run)
     return out
 
@@ -151,38 +165,38 @@ def run_tiles(
 def run_tile(
     plan: Plan,
     program: Program,
-    tile: Tile,
+    batch: Batch,
     sinks: list[Sink],
-    points: Point,
+    points: StepState,
     first: PyTree,
     done: int,
-    bar: Watch,
-    run: Watched,
-) -> list[tuple[Totals, PyTree, float]]:
+    bar: ProgressObserver,
+    run: MonitoredRun,
+) -> list[tuple[SolverTotals, PyTree, float]]:
     """Run a tile, or several as one, from step `done` to the end."""
 
     def keep(at: int, rows: PyTree) -> None:
-        places = (tile.members(i) if plan.reduce is None else i for i in range(len(sinks)))
+        places = (batch.member_slice(i) if plan.reduce is None else i for i in range(len(sinks)))
         for sink, own in zip(sinks, _at(rows, places), strict=True):
             sink.add(at, own)
 
-    def parts(points: Point) -> Iterator[Callable[[], Point]]:
+    def parts(points: StepState) -> Iterator[Callable[[], StepState]]:
         if len(sinks) == 1:
             return iter([lambda: points])
         here = cache(lambda: jax.tree.map(np.asarray, points))  # not before somebody asks
-        return (lambda i=i: next(_at(here(), [tile.members(i)])) for i in range(len(sinks)))
+        return (lambda i=i: next(_at(here(), [batch.member_slice(i)])) for i in range(len(sinks)))
 
     if done == 0:
         keep(0, first)
-    here = tile.numbers.start
-    bar.begin(done * tile.count)
-    stepper, examination = program.stepper(tile, points, done), Examination(plan, tile)
-    slots = min(plan.slots, program.slots(tile))
-    largest, size = plan.blocks * BLOCK, first_chunk(plan.system.algebra.shape, len(plan.devices))
-    for n0, n1 in pieces(plan.steps, plan.save_every, slots, largest, done, size, agreed(plan)):
-        run.stand(here, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
+    here = batch.indices.start
+    bar.begin(done * batch.n_members)
+    stepper, examination = program.stepper(batch, points, done), Examination(plan, batch)
+    slots = min(plan.save_slots, program.slots(batch))
+    largest, size = plan.window_blocks * BLOCK, first_chunk(plan.system.algebra.shape, len(plan.devices))
+    for n0, n1 in chunks(plan.steps, plan.save_every, slots, largest, done, size, agreed(plan)):
+        run.set_phase(here, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
         rows = stepper.advance(n1)
-        run.stand(here, "sink", n1)
+        run.set_phase(here, "sink", n1)
         if n1 // plan.save_every > n0 // plan.save_every:
             keep(n0 // plan.save_every + 1, rows)
             examination.saved(n0 // plan.save_every + 1, rows)
@@ -190,16 +204,19 @@ def run_tile(
         if n1 == plan.steps:
             examination.ended(points)
         points = examination.counted(points)
-        bar.add((n1 - n0) * tile.count, points, tile.mu0)
-        if plan.throw and np.any(np.asarray(points.totals.unsolved)[: tile.count]):
+        bar.add((n1 - n0) * batch.n_members, points, batch.mu0)
+        if plan.throw and np.any(np.asarray(points.totals.unsolved)[: batch.n_members]):
             break
         for sink, point in zip(sinks, parts(points), strict=True):
-            sink.mark(n1, point)
-    totals = jax.tree.map(lambda x: np.asarray(x)[: tile.count], points.totals)
-    each = _at(totals, map(tile.members, range(len(sinks))))
-    growth = [float(np.max(own)) for own in _at(examination.growth[: tile.count], map(tile.members, range(len(sinks))))]
+            sink.checkpoint(n1, point)
+    totals = jax.tree.map(lambda x: np.asarray(x)[: batch.n_members], points.totals)
+    each = _at(totals, map(batch.member_slice, range(len(sinks))))
+    growth = [
+        float(np.max(own))
+        for own in _at(examination.growth[: batch.n_members], map(batch.member_slice, range(len(sinks))))
+    ]
     out = [(own, sink.close(), grown) for own, sink, grown in zip(each, sinks, growth, strict=True)]
-    run.leave(here)
+    run.finish(here)
     return out
 
 
@@ -215,7 +232,7 @@ def first_chunk(shape: tuple[int, ...], devices: int = 1) -> int:
     return max(1, int(_FIRST_CHUNK * min(1.0, _EASY / product))) if devices <= 1 else 1
 
 
-def pieces(
+def chunks(
     steps: int,
     save_every: int,
     slots: int,

@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, PyTree
 from stepcompiler.jaxprs.interning import Constant
 
 from ..algebras.base import LieAlgebra, State
-from .plan import Plan, Tile
+from .plan import Batch, Plan
 from .results import map_rows
-from .run_state import Point, Totals
+from .run_state import SolverTotals, StepState
 
 _GROWN = 1.5  # a state that is so many times as large as its start is examined
 LARGE_GROWTH = 1e4  # growth of |μ| from which a run warns that Casimirs lose digits
@@ -64,10 +64,10 @@ def failed(plan: Plan, states: np.ndarray, starts: np.ndarray) -> np.ndarray:
 class Examination:
     """Examines the saved states and the last states of a tile while it runs."""
 
-    def __init__(self, plan: Plan, tile: Tile):
-        self.plan, self.starts = plan, np.asarray(tile.mu0)
-        self.first = np.full(tile.member.size, -1)  # the step that ended at the first failed state, by member
-        self.growth = np.ones(tile.member.size)  # the largest max|μ| over that of the start, by member
+    def __init__(self, plan: Plan, batch: Batch):
+        self.plan, self.starts = plan, np.asarray(batch.mu0)
+        self.first = np.full(batch.member.size, -1)  # the step that ended at the first failed state, by member
+        self.growth = np.ones(batch.member.size)  # the largest max|μ| over that of the start, by member
         self.rows = not plan.custom and plan.reduce is None and not plan.devices
 
     def saved(self, at: int, rows: PyTree) -> None:
@@ -80,7 +80,7 @@ class Examination:
         if np.any(bad):
             self._note(np.where(np.any(bad, axis=1), (at + np.argmax(bad, axis=1)) * self.plan.save_every - 1, -1))
 
-    def ended(self, points: Point) -> None:
+    def ended(self, points: StepState) -> None:
         """The states after the last step."""
         if not self.plan.devices:
             states = np.asarray(points.mu)[:, None]
@@ -100,7 +100,7 @@ class Examination:
         step = np.pad(step, (0, len(self.first) - len(step)), constant_values=-1)
         self.first = np.where(self.first < 0, step, self.first)
 
-    def counted(self, points: Point) -> Point:
+    def counted(self, points: StepState) -> StepState:
         """The points, where a failed state counts as one step that was not solved if no step does."""
         if np.all(self.first < 0):
             return points
@@ -111,7 +111,7 @@ class Examination:
         return points._replace(totals=t._replace(unsolved=unsolved, first_unsolved=first))
 
 
-def examined(plan: Plan, mu0: State, points: Point) -> Totals:
+def examined(plan: Plan, mu0: State, points: StepState) -> SolverTotals:
     """The totals of a traced run, with states that have left their orbits at the end; `points` lead as members do."""
     totals = points.totals
     if not may_leave(plan):

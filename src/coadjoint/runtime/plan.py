@@ -25,29 +25,29 @@ from ..systems import System
 from .group_validation import check_group
 from .member_params import energy_of_states, params_of
 from .reducers import as_reducer
-from .run_state import Clock, Point, Record, record, start
+from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapshot
 
-LARGEST_TILE = 1024  # members that are stepped together
+MAX_BATCH_SIZE = 1024  # members that are stepped together
 BACKENDS = ("auto", "native-gpu", "native", "xla")
-_shapes: Bounded[tuple[Point, Record]] = Bounded()
+_shapes: Bounded[tuple[StepState, Snapshot]] = Bounded()
 _increments: Bounded[Increment] = Bounded()
 _MATRICES = 2**22  # entries of the matrices that are stepped together on a GPU
 _SLOTS = 2**18, 2**19  # numbers saved in a chunk of one trajectory, and of a tile: two megabytes, and four
 
 
-class Tile(NamedTuple):
+class Batch(NamedTuple):
     """Members that are stepped together, those of one tile or of several, padded by repeating the last one."""
 
-    numbers: range
-    count: int  # members, without padding
+    indices: range
+    n_members: int  # without padding
     member: Int[np.ndarray, " size"]
     mu0: np.ndarray
     params: PyTree  # in place of the system's; leaves that are by member lead with the tile's
     g0: PyTree  # the group elements at the start, if they are given
 
-    def members(self, which: int) -> slice:
+    def member_slice(self, which: int) -> slice:
         """Where the members of one of the tiles are among all of them."""
-        each = self.member.size // len(self.numbers)
+        each = self.member.size // len(self.indices)
         return slice(which * each, (which + 1) * each)
 
 
@@ -73,16 +73,18 @@ class Plan:
     throw: bool
     backend: str
     members: int | None = None
-    states_by_member: bool = False  # mu0 leads with members
+    mu0_by_member: bool = False  # mu0 leads with members
     params: PyTree = None  # in place of the system's …
     axes: PyTree = None  # … and, leaf by leaf, whether they lead with members (0) or not (None)
     reduce: Any = None
     g0: PyTree = None  # the group element at the start, where it is not 1 …
-    turned_by_member: bool = False  # … and whether it leads with members
-    given: Any = None  # mu0 as it was given, before it was brought into the algebra
-    largest_tile: int = field(default_factory=lambda: LARGEST_TILE)
+    g0_by_member: bool = False  # … and whether it leads with members
+    mu0_given: Any = None  # mu0 as it was given, before it was brought into the algebra
+    max_batch_size: int = field(default_factory=lambda: MAX_BATCH_SIZE)
     devices: tuple = ()  # over which one large matrix is spread; none: wherever JAX computes
-    first: int = 0  # the member with which all that leads with members begins: not 0 for the plan of one tile alone
+    member_offset: int = (
+        0  # the member with which all that leads with members begins: not 0 for the plan of one tile alone
+    )
 
     # Time.
 
@@ -96,20 +98,22 @@ class Plan:
         return self.t0 + self.dt * self.save_every * np.arange(first, self.n_saved if last is None else last)
 
     @cached_property
-    def clock(self) -> Clock:
+    def time_grid(self) -> TimeGrid:
         """For compiled code."""
-        return Clock(*(np.asarray(x) for x in (self.t0, self.dt, self.save_every)))  # type: ignore[arg-type]
+        return TimeGrid(*(np.asarray(x) for x in (self.t0, self.dt, self.save_every)))  # type: ignore[arg-type]
 
     # The path.
 
     @cached_property
-    def blocks(self) -> int:
+    def window_blocks(self) -> int:
         """Blocks of steps in a window on the path."""
         return _method(self.driver, "blocks")(self.system.n_noise)
 
     def window(self, first: int, blocks: int | None = None) -> Window:
         """The window on the path from block `first` on."""
-        return _method(self.driver, "window")(self.system.n_noise, self.dt, first, blocks or self.blocks, self.needs)
+        return _method(self.driver, "window")(
+            self.system.n_noise, self.dt, first, blocks or self.window_blocks, self.needs
+        )
 
     @cached_property
     def first_window(self) -> Window:
@@ -117,7 +121,7 @@ class Plan:
         return self.window(0)
 
     @cached_property
-    def increment(self) -> Increment:
+    def increment_shape(self) -> Increment:
         """Shapes and types of what the path does in one step."""
         window = self.first_window
         leaves, treedef = jax.tree.flatten(window)
@@ -134,53 +138,53 @@ class Plan:
     # Shapes.
 
     @cached_property
-    def structure(self) -> Hashable:
+    def structure_key(self) -> Hashable:
         """What two plans have in common that run the same code, but for the path."""
         return jax.tree.structure((self.system, self.integrator, self.save)), self.group
 
     @cached_property
-    def _first(self) -> tuple[Point, Record]:
+    def _first(self) -> tuple[StepState, Snapshot]:
         algebra = self.system.algebra
 
-        def first(mu: Array) -> tuple[Point, Record]:
-            point = start(self.system, self.integrator, mu, self.group)
-            return point, record(self.integrator, self.save, point)
+        def first_state(mu: Array) -> tuple[StepState, Snapshot]:
+            point = initial_state(self.system, self.integrator, mu, self.group)
+            return point, take_snapshot(self.integrator, self.save, point)
 
         state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
-        return _shapes.get(self.structure, lambda: jax.eval_shape(first, state))
+        return _shapes.get(self.structure_key, lambda: jax.eval_shape(first_state, state))
 
     @property
-    def point(self) -> Point:
+    def state_shape(self) -> StepState:
         """Shapes and types of a point."""
         return self._first[0]
 
     @property
-    def record(self) -> Record:
+    def snapshot_shape(self) -> Snapshot:
         """Shapes and types of what is saved of one state."""
         return self._first[1]
 
     @cached_property
-    def accumulator(self) -> PyTree:
+    def accumulator_shape(self) -> PyTree:
         """Shapes and types of what a reducer keeps of one saved time."""
-        return jax.eval_shape(self.reduce.init, self.record.values)
+        return jax.eval_shape(self.reduce.init, self.snapshot_shape.values)
 
     @cached_property
-    def slots(self) -> int:
+    def save_slots(self) -> int:
         """How many saved times a chunk of steps holds."""
 
         def fitting(shapes: PyTree, members: int) -> int:
             size = members * sum(int(np.prod(s.shape)) for s in jax.tree.leaves(shapes))
             return max(1, _SLOTS[members > 1] // max(size, 1))
 
-        slots = fitting(self.record, self.tile)
+        slots = fitting(self.snapshot_shape, self.batch_size)
         if self.reduce is not None:  # accumulators may be larger than what they sum up
-            slots = min(slots, fitting(self.accumulator, 1))
+            slots = min(slots, fitting(self.accumulator_shape, 1))
         return slots
 
     # Members.
 
     @property
-    def tile(self) -> int:
+    def batch_size(self) -> int:
         """Members that are stepped together: at most `largest_tile`, and a power of two.
 
         Large matrices fill a processor by themselves: one a core on a CPU. A GPU takes many, and no more than there
@@ -189,7 +193,7 @@ class Plan:
         if self.members is None:
             return 1
         if not self._large:
-            return min(self.largest_tile, 1 << (self.members - 1).bit_length())
+            return min(self.max_batch_size, 1 << (self.members - 1).bit_length())
         if jax.default_backend() == "cpu":
             return 1
         fitting = max(1, _MATRICES // int(np.prod(self.system.algebra.shape)))
@@ -204,49 +208,51 @@ class Plan:
     @property
     def single(self) -> bool:
         """Whether a tile has one member and always will: then nothing is mapped over members."""
-        return self.members is None or (self._large and self.tile == 1)
+        return self.members is None or (self._large and self.batch_size == 1)
 
     @property
-    def tiles(self) -> int:
+    def n_batches(self) -> int:
         """How many tiles there are."""
-        return 1 if self.members is None else -(-self.members // self.tile)
+        return 1 if self.members is None else -(-self.members // self.batch_size)
 
-    def open_tile(self, numbers: range) -> Tile:
+    def load_batch(self, numbers: range) -> Batch:
         """The members of some neighbouring tiles; of a trajectory, itself."""
-        size, last = self.tile * len(numbers), self.members or 1
-        member = numbers.start * self.tile + np.arange(size)
-        at = np.minimum(member, last - 1) - self.first
+        size, last = self.batch_size * len(numbers), self.members or 1
+        member = numbers.start * self.batch_size + np.arange(size)
+        at = np.minimum(member, last - 1) - self.member_offset
         states = np.asarray(self.mu0)
-        mu0 = states[at] if self.states_by_member else np.broadcast_to(states, (size, *states.shape))
-        each = lambda x: np.asarray(x)[at] if self.turned_by_member else np.broadcast_to(x, (size, *x.shape))
+        mu0 = states[at] if self.mu0_by_member else np.broadcast_to(states, (size, *states.shape))
+        each = lambda x: np.asarray(x)[at] if self.g0_by_member else np.broadcast_to(x, (size, *x.shape))
         g0 = jax.tree.map(each, self.g0)
-        params = self.params_of(at + self.first)
-        return Tile(numbers, min(size, last - numbers.start * self.tile), member, mu0, params, g0)
+        params = self.params_of(at + self.member_offset)
+        return Batch(numbers, min(size, last - numbers.start * self.batch_size), member, mu0, params, g0)
 
-    def members_of(self, numbers: range) -> str:
+    def describe_batches(self, numbers: range) -> str:
         """The members of some tiles, in words."""
-        last = min(numbers.stop * self.tile, self.members or 1) - 1
-        named = f"tile {numbers.start}" if len(numbers) == 1 else f"tiles {numbers.start} to {numbers.stop - 1}"
-        return named + ("" if self.members is None else f" (members {numbers.start * self.tile} to {last})")
+        last = min(numbers.stop * self.batch_size, self.members or 1) - 1
+        named = f"batch {numbers.start}" if len(numbers) == 1 else f"batches {numbers.start} to {numbers.stop - 1}"
+        return named + ("" if self.members is None else f" (members {numbers.start * self.batch_size} to {last})")
 
-    def count(self, numbers: range) -> int:
+    def count_members(self, numbers: range) -> int:
         """How many members some tiles have."""
-        return min(numbers.stop * self.tile, self.members or 1) - numbers.start * self.tile
+        return min(numbers.stop * self.batch_size, self.members or 1) - numbers.start * self.batch_size
 
-    def alone(self, numbers: range) -> "Plan":
+    def restrict(self, numbers: range) -> "Plan":
         """The plan of some tiles: of what leads with members it has theirs only."""
-        own = slice(numbers.start * self.tile - self.first, numbers.stop * self.tile - self.first)
+        own = slice(
+            numbers.start * self.batch_size - self.member_offset, numbers.stop * self.batch_size - self.member_offset
+        )
         each = lambda x, by_member: np.asarray(x)[own] if by_member else x
         params = self.params
         if self.axes is not None:
             params = jax.tree.map(lambda x, a: each(x, a == 0), params, self.axes)
-        g0 = jax.tree.map(lambda x: each(x, self.turned_by_member), self.g0)
-        mu0: Any = each(self.mu0, self.states_by_member)
-        return replace(self, mu0=mu0, params=params, g0=g0, first=numbers.start * self.tile)
+        g0 = jax.tree.map(lambda x: each(x, self.g0_by_member), self.g0)
+        mu0: Any = each(self.mu0, self.mu0_by_member)
+        return replace(self, mu0=mu0, params=params, g0=g0, member_offset=numbers.start * self.batch_size)
 
     def params_of(self, member: np.ndarray) -> PyTree:
         """The parameters of the given members, one after the other, where they are by member."""
-        return None if self.axes is None else params_of(self.params, self.axes, member - self.first)
+        return None if self.axes is None else params_of(self.params, self.axes, member - self.member_offset)
 
     def energy(self, mu: Array, member: np.ndarray) -> Array:
         """h of states, each with the parameters of the member it belongs to."""
@@ -275,7 +281,7 @@ def plan_solve(
     state = check_state(system.algebra, "mu0", mu0)
     g0, _ = check_group(system.algebra, g0, group)
     save_fn = _trace_save(system, save, stored)
-    given = {"save": save_fn, "custom": save is not None, "group": group, "throw": throw, "g0": g0, "given": mu0}
+    given = {"save": save_fn, "custom": save is not None, "group": group, "throw": throw, "g0": g0, "mu0_given": mu0}
     return Plan(**common, mu0=state, **given)
 
 
@@ -304,10 +310,10 @@ def plan_ensemble(
     save_fn = _trace_save(system, save, stored and reduce is None)
     plan = Plan(
         **common, mu0=states, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
-        states_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, turned_by_member=turned, given=mu0,
+        mu0_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, g0_by_member=turned, mu0_given=mu0,
     )  # fmt: skip
     if reduce is not None:
-        plan.accumulator  # noqa: B018, raises where the reducer does not take saved values
+        plan.accumulator_shape  # noqa: B018, raises where the reducer does not take saved values
     return plan
 
 

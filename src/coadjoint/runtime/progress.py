@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple, Protocol
 
 from .plan import Plan
-from .run_state import Point
+from .run_state import StepState
 
 
 class Health(NamedTuple):
@@ -18,10 +18,10 @@ class Health(NamedTuple):
 NOTHING = Health(0.0, 0.0, None, 0)
 
 
-class Watch(Protocol):
+class ProgressObserver(Protocol):
     """Sees a run go on; used as a context around it."""
 
-    def __enter__(self) -> "Watch": ...
+    def __enter__(self) -> "ProgressObserver": ...
 
     def __exit__(self, *exc: Any) -> None: ...
 
@@ -29,11 +29,11 @@ class Watch(Protocol):
         """So many steps, over all members, were done before."""
         ...
 
-    def add(self, more: int, points: Point, mu0: Any) -> None:
+    def add(self, more: int, points: StepState, mu0: Any) -> None:
         """So many more are done; where the members of a tile are now, and where they began."""
         ...
 
-    def told(self, more: int, health: Health) -> None:
+    def add_remote(self, more: int, health: Health) -> None:
         """So many more are done in another process, and how members are there."""
         ...
 
@@ -50,14 +50,14 @@ class _Nobody:
     def begin(self, done: int) -> None:
         """Nothing."""
 
-    def add(self, more: int, points: Point, mu0: Any) -> None:
+    def add(self, more: int, points: StepState, mu0: Any) -> None:
         """Nothing."""
 
-    def told(self, more: int, health: Health) -> None:
+    def add_remote(self, more: int, health: Health) -> None:
         """Nothing."""
 
 
-def watch(progress: Any, plan: Plan) -> Watch:
+def watch(progress: Any, plan: Plan) -> ProgressObserver:
     """Nobody, a bar for the terminal, or what `progress(plan)` returns."""
     if progress is False:
         return _Nobody()

@@ -206,7 +206,7 @@ class Quantiles(eqx.Module):
         return {"quantiles": jax.tree.map(quantiles, acc), "outside": jax.tree.map(outside, acc)}
 
 
-class Several(eqx.Module):
+class MultiReducer(eqx.Module):
     """Several reducers at once, by name: what `ensemble(reduce={"mean": Mean(), "spread": Quantiles(...)})` makes."""
 
     reducers: dict[str, Any]
@@ -235,7 +235,7 @@ def as_reducer(reduce: Any) -> Any:
     if isinstance(reduce, dict):
         if not reduce or not all(isinstance(name, str) for name in reduce):
             raise TypeError(f"reduce must have reducers by their names, such as {{'mean': Mean()}}, not {reduce!r}.")
-        return Several({name: as_reducer(one) for name, one in reduce.items()})
+        return MultiReducer({name: as_reducer(one) for name, one in reduce.items()})
     missing = [name for name in _METHODS if not callable(getattr(reduce, name, None))]
     if missing or isinstance(reduce, type):
         what = f"has no {', '.join(missing)}" if missing else f"is a class: write {reduce.__name__}()"

@@ -17,10 +17,10 @@ from ..numerics import validation
 from ..numerics.html import as_html
 from ..numerics.quaternions import quaternions
 from ..systems import System
-from .lapack_lock import LARGE, xla_alone
+from .lapack_lock import LARGE, exclusive_xla
 from .member_params import energy_of_members
 from .plan import Plan
-from .run_state import Record, Totals
+from .run_state import Snapshot, SolverTotals
 from .variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class Stats(eqx.Module):
     reason: str = eqx.field(static=True)
 
     @staticmethod
-    def of(totals: Totals, steps: int, members: int, backend: str, reason: str) -> "Stats":
+    def of(totals: SolverTotals, steps: int, members: int, backend: str, reason: str) -> "Stats":
         """From the totals of so many members, summed up (`together`)."""
-        t = totals if validation.is_traced(totals) else Totals(*(np.asarray(x).item() for x in totals))
+        t = totals if validation.is_traced(totals) else SolverTotals(*(np.asarray(x).item() for x in totals))
         return Stats(steps, t.iterations / members / steps, *t[1:5], t.substeps / members / steps, backend, reason)
 
     def __repr__(self) -> str:
@@ -69,12 +69,12 @@ class Stats(eqx.Module):
         )
 
 
-def together(totals: Totals) -> Totals:
+def combine_totals(totals: SolverTotals) -> SolverTotals:
     """The totals of many members as one: a number for each of 10⁷ members would be too many."""
     xp: Any = jnp if validation.is_traced(totals) else np
     none = xp.iinfo(np.int64).max
     first = xp.min(xp.where(totals.first_unsolved < 0, none, totals.first_unsolved))
-    return Totals(
+    return SolverTotals(
         xp.sum(totals.iterations),
         xp.max(totals.most_iterations),
         xp.max(totals.residual),
@@ -84,7 +84,7 @@ def together(totals: Totals) -> Totals:
     )
 
 
-class Outcome(NamedTuple):
+class RunSummary(NamedTuple):
     """How a run ended."""
 
     stats: Stats
@@ -321,7 +321,7 @@ class Ensemble(Saved):
         return self.members
 
 
-def built(plan: Plan, outcome: Outcome, values: Record, times: np.ndarray) -> "Solution | Ensemble":
+def make_result(plan: Plan, outcome: RunSummary, values: Snapshot, times: np.ndarray) -> "Solution | Ensemble":
     """What the user gets; of members, those that were computed."""
     what = plan.system, plan.integrator, times
     if plan.members is None:
@@ -370,7 +370,7 @@ def map_rows(fn: Any, x: Any, inner: int) -> Any:
     if rows[:1].size >= _LARGE:  # two matrices must not wait for a thousand
         size = min(size, _FEW, 1 << max(count - 1, 0).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
-    with xla_alone(small=max(x.shape[-1:], default=1) < LARGE):  # eigenvalues of matrices, perhaps
+    with exclusive_xla(small=max(x.shape[-1:], default=1) < LARGE):  # eigenvalues of matrices, perhaps
         parts = [np.asarray(mapped(fn, placed(padded[i : i + size]))) for i in range(0, len(padded), size)]
     out = np.concatenate(parts)[:count]
     return out.reshape(*lead, *out.shape[1:])

@@ -13,7 +13,7 @@ from ..numerics.rootfind import Info
 from ..systems import System
 
 
-class Totals(NamedTuple):
+class SolverTotals(NamedTuple):
     """What the solver did, summed up over steps. A store has a variable for each, of the same name."""
 
     iterations: Int[Array, ""]
@@ -24,15 +24,15 @@ class Totals(NamedTuple):
     substeps: Int[Array, ""]  # that the steps were made of
 
     @staticmethod
-    def zero(members: tuple[int, ...] = ()) -> "Totals":
+    def zero(members: tuple[int, ...] = ()) -> "SolverTotals":
         """Before the first step: of one trajectory, or of each of some members."""
         z: Any = np.zeros(members, np.int64)
-        return Totals(z, z, z.astype(float), z, z - 1, z)
+        return SolverTotals(z, z, z.astype(float), z, z - 1, z)
 
-    def add(self, n: Int[Array, ""], info: Info) -> "Totals":
+    def add(self, n: Int[Array, ""], info: Info) -> "SolverTotals":
         """With one more step."""
         failed = ~info.converged
-        return Totals(
+        return SolverTotals(
             self.iterations + info.iterations,
             jnp.maximum(self.most_iterations, info.iterations),
             info.worst(self.residual),
@@ -42,22 +42,22 @@ class Totals(NamedTuple):
         )
 
 
-class Point(NamedTuple):
+class StepState(NamedTuple):
     """Where a trajectory stands: all that is needed to go on."""
 
     mu: Array
     carry: PyTree
-    totals: Totals
+    totals: SolverTotals
 
 
-class Record(NamedTuple):
+class Snapshot(NamedTuple):
     """What is saved of a point: the state or a function of it, and the group element if there is one."""
 
     values: PyTree
     g: Array | None
 
 
-class Clock(NamedTuple):
+class TimeGrid(NamedTuple):
     """Times and saving of a run, for compiled code."""
 
     t0: Float[Array, ""]
@@ -65,31 +65,33 @@ class Clock(NamedTuple):
     save_every: Int[Array, ""]
 
 
-def start(system: System, integrator: Integrator, mu0: Array, group: bool = False, g0: PyTree = None) -> Point:
+def initial_state(
+    system: System, integrator: Integrator, mu0: Array, group: bool = False, g0: PyTree = None
+) -> StepState:
     """The point before the first step, with the group element if asked for, which is 1 unless g0 is given."""
     carry = integrator.init(system, mu0)
     if group:
         carry = integrator.init_group(system, mu0, carry, *(() if g0 is None else (g0,)))
-    return Point(mu0, carry, Totals.zero())
+    return StepState(mu0, carry, SolverTotals.zero())
 
 
-def record(integrator: Integrator, save: Callable[[Array], PyTree] | None, point: Point) -> Record:
+def take_snapshot(integrator: Integrator, save: Callable[[Array], PyTree] | None, point: StepState) -> Snapshot:
     """What is saved of a point."""
-    return Record(point.mu if save is None else save(point.mu), integrator.group(point.carry))
+    return Snapshot(point.mu if save is None else save(point.mu), integrator.group(point.carry))
 
 
-def one_step(
+def take_step(
     system: System,
     integrator: Integrator,
     t0: Float[Array, ""],
     dt: Float[Array, ""],
     n: Int[Array, ""],
     dS: Increment,
-    point: Point,
-) -> Point:
+    point: StepState,
+) -> StepState:
     """Step n of a run."""
     mu, carry, info = integrator.step(system, point.mu, t0 + n * dt, dt, dS, point.carry)
-    return Point(mu, carry, point.totals.add(n, info))
+    return StepState(mu, carry, point.totals.add(n, info))
 
 
 def try_step(
@@ -99,11 +101,11 @@ def try_step(
     dt: Float[Array, ""],
     n: Int[Array, ""],
     dS: Increment,
-    point: Point,
-) -> tuple[Point, Bool[Array, ""]]:
+    point: StepState,
+) -> tuple[StepState, Bool[Array, ""]]:
     """Step n by a method without its fallbacks, and whether it came out valid; if not, it must not be taken."""
     before = point.totals
     clean = before._replace(unsolved=jnp.zeros((), int), first_unsolved=jnp.full((), -1))
-    new = one_step(system, fast, t0, dt, n, dS, point._replace(totals=clean))
+    new = take_step(system, fast, t0, dt, n, dS, point._replace(totals=clean))
     totals = new.totals._replace(unsolved=before.unsolved, first_unsolved=before.first_unsolved)
     return new._replace(totals=totals), new.totals.unsolved == 0

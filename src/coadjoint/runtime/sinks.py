@@ -10,8 +10,8 @@ from jaxtyping import PyTree
 
 from .backends.base import Program
 from .plan import Plan
-from .results import Ensemble, Outcome, Solution, built
-from .run_state import Point, Record
+from .results import Ensemble, RunSummary, Solution, make_result
+from .run_state import Snapshot, StepState
 
 
 class Sink(Protocol):
@@ -20,7 +20,7 @@ class Sink(Protocol):
     With a reducer rows are its accumulators, which have no axis of members.
     """
 
-    def begin(self, points: Point) -> tuple[int, Point]:
+    def restore(self, points: StepState) -> tuple[int, StepState]:
         """The step to begin with and the points before it: as they are given, or from a checkpoint."""
         ...
 
@@ -28,7 +28,7 @@ class Sink(Protocol):
         """What was saved from the saved time `at` on."""
         ...
 
-    def mark(self, n: int, points: Callable[[], Point]) -> None:
+    def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
         """All is well up to step n, where the members are at these points; to ask for them may take time."""
         ...
 
@@ -44,11 +44,11 @@ class Output(Protocol):
         """The sink of a tile."""
         ...
 
-    def result(self, outcome: Outcome) -> Any:
+    def result(self, outcome: RunSummary) -> Any:
         """What `solve` or `ensemble` returns."""
         ...
 
-    def note(self) -> str:
+    def recovery_hint(self) -> str:
         """What an error should say besides."""
         ...
 
@@ -58,11 +58,11 @@ class Output(Protocol):
         """What that process must know. It is pickled."""
         ...
 
-    def receive(self, tile: int, rows: PyTree) -> None:
+    def collect(self, tile: int, rows: PyTree) -> None:
         """The process has computed a tile, and sent back its rows."""
         ...
 
-    def lost(self, tile: int) -> None:
+    def mark_failed(self, tile: int) -> None:
         """The tile could not be computed."""
         ...
 
@@ -70,7 +70,7 @@ class Output(Protocol):
         """Raise if the user wants to stop."""
         ...
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Nothing more is wanted of other processes: wait a little until they have put away what they have."""
         ...
 
@@ -92,29 +92,31 @@ class Memory:
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.values: PyTree = None if plan.reduce is not None else _empty(plan.record, plan.members or 1, plan.n_saved)
+        self.values: PyTree = (
+            None if plan.reduce is not None else _empty(plan.snapshot_shape, plan.members or 1, plan.n_saved)
+        )
 
     def sink(self, tile: int) -> "MemorySink":
         """A place in the result; accumulators have one of their own."""
         plan = self.plan
         if plan.reduce is None:
-            first = tile * plan.tile
-            room = jax.tree.map(lambda a: a[first : first + plan.tile], self.values)
+            first = tile * plan.batch_size
+            room = jax.tree.map(lambda a: a[first : first + plan.batch_size], self.values)
             self.last = sink = MemorySink(room, 1)  # not `return self.last`: another thread may have set it meanwhile
             return sink
-        return MemorySink(_empty(plan.accumulator, plan.n_saved), 0)
+        return MemorySink(_empty(plan.accumulator_shape, plan.n_saved), 0)
 
-    def result(self, outcome: Outcome) -> Solution | Ensemble:
+    def result(self, outcome: RunSummary) -> Solution | Ensemble:
         """A Solution, or an Ensemble."""
         plan, values, saved = self.plan, self.values, self.plan.n_saved
         if plan.reduce is not None:
-            values = Record(None, None)
+            values = Snapshot(None, None)
         elif plan.members is None:  # which may have stopped early
             saved = self.last.saved
             values = jax.tree.map(lambda a: a[0, :saved], values)
-        return built(plan, outcome, values, plan.times(0, saved))
+        return make_result(plan, outcome, values, plan.times(0, saved))
 
-    def note(self) -> str:
+    def recovery_hint(self) -> str:
         """Nothing: what was computed is in the error's solution."""
         return ""
 
@@ -122,14 +124,14 @@ class Memory:
         """Each tile in memory of its own."""
         return RemoteMemory()
 
-    def receive(self, tile: int, rows: PyTree) -> None:
+    def collect(self, tile: int, rows: PyTree) -> None:
         """Put the rows where they belong."""
         if self.plan.reduce is None:
             sink = self.sink(tile)
             sink.add(0, jax.tree.unflatten(jax.tree.structure(self.values), rows))
             sink.close()
 
-    def lost(self, tile: int) -> None:
+    def mark_failed(self, tile: int) -> None:
         """Mark that there is nothing."""
         if self.plan.reduce is None:
             self.sink(tile).close()
@@ -137,7 +139,7 @@ class Memory:
     def check(self) -> None:
         """Ctrl-C interrupts at once."""
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Nothing is lost."""
 
 
@@ -163,9 +165,9 @@ class RemoteOutput:
         """A place of its own for each, in their order."""
         plan = self.plan
         if plan.reduce is None:
-            room, axis = _empty(plan.record, plan.count(range(tile, tile + 1)), plan.n_saved), 1
+            room, axis = _empty(plan.snapshot_shape, plan.count_members(range(tile, tile + 1)), plan.n_saved), 1
         else:
-            room, axis = _empty(plan.accumulator, plan.n_saved), 0
+            room, axis = _empty(plan.accumulator_shape, plan.n_saved), 0
         sink = RemoteSink(room, axis, self.stop)
         self.sinks.append(sink)
         return sink
@@ -183,7 +185,7 @@ class MemorySink:
         self.arrays, self.axis, self.saved = arrays, axis, 0
         self.leaves = jax.tree.leaves(arrays)
 
-    def begin(self, points: Point) -> tuple[int, Point]:
+    def restore(self, points: StepState) -> tuple[int, StepState]:
         """At the beginning."""
         return 0, points
 
@@ -193,7 +195,7 @@ class MemorySink:
             self.saved = at + x.shape[self.axis]
             a[(slice(None),) * self.axis + (slice(at, self.saved),)] = x
 
-    def mark(self, n: int, points: Callable[[], Point]) -> None:
+    def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
         """Memory needs no checkpoint."""
 
     def close(self) -> PyTree:
@@ -204,7 +206,7 @@ class MemorySink:
         return self.arrays if self.axis == 0 else None
 
 
-class Halted(Exception):
+class Cancelled(Exception):
     """A tile that nobody waits for any more."""
 
 
@@ -215,7 +217,7 @@ class RemoteSink(MemorySink):
         super().__init__(arrays, axis)
         self.stop = stop
 
-    def mark(self, n: int, points: Callable[[], Point]) -> None:
+    def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
         """Look whether it is still wanted."""
         if self.stop.is_set():
-            raise Halted
+            raise Cancelled

@@ -10,12 +10,12 @@ from ..drivers import Driver
 from ..integrators.base import Integrator
 from ..integrators.tmk import TMK
 from ..systems import System
-from .backends import choose
+from .backends import prepare_program
 from .backends.base import Program
-from .device_selection import over
-from .executors import place_for
+from .device_selection import with_devices
+from .executors import executor_for
 from .loop import execute
-from .multiprocess import first, hearing, several
+from .multiprocess import is_coordinator, is_multiprocess, translate_collective_errors
 from .plan import Plan, plan_solve
 from .results import Solution
 from .sinks import Memory
@@ -75,7 +75,7 @@ def solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
         save=save, group=group, g0=g0, throw=throw, backend=backend, stored=is_stored(out, resume),
     )  # fmt: skip
-    return run_plan(over(plan, devices), out, resume, progress)
+    return run_plan(with_devices(plan, devices), out, resume, progress)
 
 
 def is_stored(out: Any, resume: Any) -> bool:
@@ -97,10 +97,10 @@ def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) 
                 "out= stores numbers, but this run is being traced by JAX (differentiated, compiled, mapped)."
             )
         return run_traced(plan)
-    program = choose(plan)
-    if several(plan):
-        return _run_together(plan, program, out, resume, progress if first() else False)
-    with place_for(on, [plan], [program], out, progress) as place:
+    program = prepare_program(plan)
+    if is_multiprocess(plan):
+        return _run_together(plan, program, out, resume, progress if is_coordinator() else False)
+    with executor_for(on, [plan], [program], out, progress) as place:
         if out is None:
             return execute(plan, program, Memory(plan), progress, place)
         from ..store.recording import record_run
@@ -111,7 +111,9 @@ def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) 
 def _run_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Any:
     """On devices of several processes: in the memory of each, or in one store."""
     if out is None:
-        with hearing(lambda: " Nothing of it is kept: with out= it would go on from its last checkpoint."):
+        with translate_collective_errors(
+            lambda: " Nothing of it is kept: with out= it would go on from its last checkpoint."
+        ):
             return execute(plan, program, Memory(plan), progress)
     from ..store.together import record_together
 

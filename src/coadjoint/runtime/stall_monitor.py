@@ -30,26 +30,26 @@ _COMPILERS = {
 }
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a tile stands."""
 
-    tile: int | None  # None: before the first
-    room: str
+    batch: int | None  # None: before the first
+    phase: str
     step: int
     since: float
     thread: int
 
 
-class Watched:
+class MonitoredRun:
     """A run that is under way; used as a context around it."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None] | None = None):
-        self.plan, self.limit, self.say = plan, _seconds(), say or speak
-        self.places: dict[int | None, Place] = {}
+        self.plan, self.limit, self.say = plan, _seconds(), say or log
+        self.places: dict[int | None, Position] = {}
         self.since, self.next = 0.0, self.limit  # of the oldest place: since when, and when to speak of it
         self.seen, self.used = 0.0, 0.0  # when it was first seen, and what processor time was used before
 
-    def __enter__(self) -> "Watched":
+    def __enter__(self) -> "MonitoredRun":
         if self.limit:
             _runs[id(self)] = self
             if not _awake.is_set():
@@ -59,15 +59,15 @@ class Watched:
     def __exit__(self, *exc: Any) -> None:
         _runs.pop(id(self), None)
 
-    def stand(self, tile: int | None, room: str, step: int = 0) -> None:
+    def set_phase(self, batch: int | None, phase: str, step: int = 0) -> None:
         """A tile is in this room now, before this step."""
-        self.places[tile] = Place(tile, room, step, time.monotonic(), threading.get_ident())
+        self.places[batch] = Position(batch, phase, step, time.monotonic(), threading.get_ident())
 
-    def leave(self, tile: int | None) -> None:
+    def finish(self, batch: int | None) -> None:
         """The tile is done."""
-        self.places.pop(tile, None)
+        self.places.pop(batch, None)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Speak if it is time to."""
         places = list(self.places.values())
         if not places:
@@ -81,13 +81,17 @@ class Watched:
             self.next *= 2
             self.say(self._words(oldest, now - oldest.since))
 
-    def _words(self, place: Place, stands: float) -> str:
+    def _words(self, place: Position, stands: float) -> str:
         plan, frame = self.plan, sys._current_frames().get(place.thread)
         began = time.strftime("%H:%M:%S", time.localtime(time.time() - stands))
-        where = "the run is being prepared" if place.tile is None else f"tile {place.tile + 1} of {plan.tiles} stands"
-        if place.tile is not None:
+        where = (
+            "the run is being prepared"
+            if place.batch is None
+            else f"batch {place.batch + 1} of {plan.n_batches} stands"
+        )
+        if place.batch is not None:
             where += f" before step {place.step} of {plan.steps} (t = {plan.t0 + place.step * plan.dt:g})"
-        where += f" since {began}, in the room {place.room}"
+        where += f" since {began}, in the phase {place.phase}"
         compiling = _compiling(frame)
         if compiling is not None:
             return f"{compiling} for {stands:.3g} s now: {where}. That may take long, and the run goes on after it."
@@ -99,7 +103,7 @@ class Watched:
         )
 
 
-def speak(words: str) -> None:
+def log(words: str) -> None:
     """A word on standard error."""
     print(f"coadjoint: {words}", file=sys.stderr, flush=True)
 
@@ -123,7 +127,7 @@ def _line(frame: FrameType | None) -> str:
     return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno}, {frame.f_code.co_name})"
 
 
-_runs: dict[int, Watched] = {}
+_runs: dict[int, MonitoredRun] = {}
 _awake = threading.Event()
 _first = threading.Lock()  # held for ever by who started the thread
 
@@ -144,7 +148,7 @@ def _watch() -> None:
             if _runs:  # one began meanwhile
                 _awake.set()
         for run in list(_runs.values()):
-            run.look()
+            run.poll()
         time.sleep(min([_OFTEN, *(run.limit / 4 for run in list(_runs.values()))]))
 
 

@@ -20,8 +20,8 @@ from ..systems import System
 from .orbits import examined
 from .plan import Plan
 from .reduction_tree import result, update
-from .results import Ensemble, Outcome, Solution, Stats, built, together
-from .run_state import Clock, Point, Record, Totals, one_step, record, start
+from .results import Ensemble, RunSummary, Solution, Stats, combine_totals, make_result
+from .run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step
 
 _POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
 _ROOT_SIZE = 3  # σ, its last correction and what it moves the state by
@@ -37,7 +37,7 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
     integrator = plan.integrator.fast() if plan.throw else plan.integrator
     if plan.members is None:
         point, values = scan_one(
-            plan.system, integrator, plan.whole_window, plan.save, plan.clock, plan.mu0, plan.steps,
+            plan.system, integrator, plan.whole_window, plan.save, plan.time_grid, plan.mu0, plan.steps,
             plan.save_every, plan.group, g0=plan.g0,
         )  # fmt: skip
     else:
@@ -47,27 +47,27 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
     reduced = None
     if plan.reduce is not None:
         reduced = result(plan.reduce, update(plan.reduce, values.values, jnp.ones(plan.members or 1)))
-        values = Record(None, None)
-    return built(plan, Outcome(stats, plan.members or 1, reduced), values, plan.times())
+        values = Snapshot(None, None)
+    return make_result(plan, RunSummary(stats, plan.members or 1, reduced), values, plan.times())
 
 
 @eqx.filter_jit
-def _checked(totals: Totals, values: Record, steps: int, members: int, throw: bool) -> tuple[Stats, Record]:
+def _checked(totals: SolverTotals, values: Snapshot, steps: int, members: int, throw: bool) -> tuple[Stats, Snapshot]:
     """How the steps were solved, and the values if all of them were: one program, not one for each sum."""
-    totals = together(totals)
+    totals = combine_totals(totals)
     values = eqx.error_if(values, totals.unsolved > 0, _UNSOLVED) if throw else values
     return Stats.of(totals, steps, members, "xla", _REASON), values
 
 
-def _scan_members(plan: Plan, integrator: Integrator) -> tuple[Point, Record]:
+def _scan_members(plan: Plan, integrator: Integrator) -> tuple[StepState, Snapshot]:
     window = plan.whole_window
 
-    def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[Point, Record]:
+    def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[StepState, Snapshot]:
         system = plan.system if plan.axes is None else plan.system.with_params(params)
         ends = plan.steps, plan.save_every, plan.group
-        return scan_run(system, integrator, window, plan.save, plan.clock, mu, *ends, member, g0)
+        return scan_run(system, integrator, window, plan.save, plan.time_grid, mu, *ends, member, g0)
 
-    axes = 0, 0 if plan.states_by_member else None, 0 if plan.turned_by_member else None, plan.axes
+    axes = 0, 0 if plan.mu0_by_member else None, 0 if plan.g0_by_member else None, plan.axes
     return jax.vmap(one, in_axes=axes)(jnp.arange(plan.members), plan.mu0, plan.g0, plan.params)
 
 
@@ -76,14 +76,14 @@ def scan_run(
     integrator: Integrator,
     window: Window,
     save: Callable[[Array], PyTree] | None,
-    clock: Clock,
+    clock: TimeGrid,
     mu0: Array,
     steps: int,
     save_every: int,
     group: bool = False,
     member: Int[Array, ""] | int = 0,
     g0: PyTree = None,
-) -> tuple[Point, Record]:
+) -> tuple[StepState, Snapshot]:
     """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user.
 
     A reverse pass recomputes every step from the point before it and the root of its equation. It keeps all of these as
@@ -94,7 +94,7 @@ def scan_run(
     member = jnp.asarray(member)
     increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
     increments = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
-    first = start(system, integrator, mu0, group, g0)
+    first = initial_state(system, integrator, mu0, group, g0)
     kept = sum(x.nbytes for x in jax.tree.leaves(first)) + _ROOT_SIZE * first.mu.nbytes
     sparse = steps * kept > _POINTS_KEPT
     size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
@@ -103,7 +103,7 @@ def scan_run(
 
     def step(point, row):
         n, dS = row
-        return one_step(system, integrator, clock.t0, clock.dt, n, dS, point), None
+        return take_step(system, integrator, clock.t0, clock.dt, n, dS, point), None
 
     @partial(jax.checkpoint, policy=None if sparse else jax.checkpoint_policies.save_only_these_names(ROOT))
     def block(point, rows):
@@ -111,17 +111,19 @@ def scan_run(
 
     def interval(point, rows):
         point, _ = _loop(block, point, rows)
-        return point, record(integrator, save, point)
+        return point, take_snapshot(integrator, save, point)
 
     point, saved = jax.lax.scan(jax.checkpoint(interval) if sparse else interval, first, rows)
-    return point, jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), record(integrator, save, first), saved)
+    return point, jax.tree.map(
+        lambda a, b: jnp.concatenate([a[None], b]), take_snapshot(integrator, save, first), saved
+    )
 
 
-def _loop(step: Callable[[PyTree, PyTree], tuple[PyTree, None]], start: PyTree, rows: PyTree) -> tuple[PyTree, None]:
+def _loop(step: Callable[[PyTree, PyTree], tuple[PyTree, None]], initial: PyTree, rows: PyTree) -> tuple[PyTree, None]:
     """A scan that leaves nothing behind; of a single row no loop, which would take JAX and XLA a while to see."""
     if len(jax.tree.leaves(rows)[0]) > 1:
-        return jax.lax.scan(step, start, rows)
-    return step(start, jax.tree.map(lambda x: x[0], rows))
+        return jax.lax.scan(step, initial, rows)
+    return step(initial, jax.tree.map(lambda x: x[0], rows))
 
 
 scan_one = eqx.filter_jit(scan_run)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..runtime.run_state import Totals
+from ..runtime.run_state import SolverTotals
 from .conditions import arithmetic
 from .durable import StoreError, damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
 from .formats import FORMAT, checkpoint_now
@@ -51,7 +51,7 @@ class Checkpoint(NamedTuple):
     @property
     def totals(self) -> dict[str, np.ndarray]:
         """How its steps were solved, by the names of the variables."""
-        return totals_of(self.step, {name: self.leaves[f".totals.{name}"] for name in Totals._fields})
+        return totals_of(self.step, {name: self.leaves[f".totals.{name}"] for name in SolverTotals._fields})
 
 
 class Checkpoints:

@@ -39,7 +39,7 @@ def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
     if plan.g0 is not None:
         config["g0"] = describe(plan.g0)
     if plan.members is not None:
-        config |= {"params": describe(plan.params), "reduce": describe(plan.reduce), "tile": plan.tile}
+        config |= {"params": describe(plan.params), "reduce": describe(plan.reduce), "tile": plan.batch_size}
     return config
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from stepcompiler.device_arrays import placed
 from stepcompiler.jaxprs.interning import Constant
 
-from ..runtime.lapack_lock import LARGE, uses_lapack, xla_alone
+from ..runtime.lapack_lock import LARGE, exclusive_xla, uses_lapack
 from ..runtime.plan import Plan
 from ..runtime.results import OrbitError, mapped
 from .layout import Layout
@@ -30,19 +30,21 @@ class Diagnostics:
     def __init__(self, plan: Plan, tile: int, layout: Layout):
         self.plan = plan
         self.shape = plan.system.algebra.shape
-        fitting = max(1, _BATCH // (plan.tile * math.prod(self.shape) ** 2))
+        fitting = max(1, _BATCH // (plan.batch_size * math.prod(self.shape) ** 2))
         self.height = min(
             layout.rows, 1 << (fitting.bit_length() - 1)
         )  # saved times in a batch, which has a tile of members
-        self.member = np.minimum(tile * plan.tile + np.arange(plan.tile), (plan.members or 1) - 1).repeat(self.height)
+        self.member = np.minimum(tile * plan.batch_size + np.arange(plan.batch_size), (plan.members or 1) - 1).repeat(
+            self.height
+        )
         self.start: np.ndarray | None = None  # of each place, where the distance from its orbit is stored
         if "orbit_error" in layout.variables:
-            self.start = np.asarray(plan.open_tile(range(tile, tile + 1)).mu0).repeat(self.height, axis=0)
+            self.start = np.asarray(plan.load_batch(range(tile, tile + 1)).mu0).repeat(self.height, axis=0)
         self.alone = _uses_lapack(plan)
 
     def of(self, at: int, states: np.ndarray) -> dict[str, np.ndarray]:
         """By name, of states (member, saved time, …) from the saved time `at` on."""
-        width, height = self.plan.tile, self.height
+        width, height = self.plan.batch_size, self.height
         count, new = states.shape[:2]
         out: dict[str, list[np.ndarray]] = {}
         row, stop = at, at + new
@@ -61,7 +63,7 @@ class Diagnostics:
 
     def _values(self, batch: np.ndarray) -> dict[str, np.ndarray]:
         algebra, states = self.plan.system.algebra, placed(batch)
-        with xla_alone(self.alone, small=self.shape[-1] < LARGE):
+        with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
             values: dict[str, Any] = {"energy": self.plan.energy(states, self.member)}
             if algebra.casimir_names:
                 values["casimirs"] = mapped(Constant(algebra.casimirs), states)
@@ -74,8 +76,8 @@ class Diagnostics:
         algebra = self.plan.system.algebra
         if not algebra.casimir_names:
             return {}
-        batch = np.concatenate([states, np.repeat(states[:1], self.plan.tile - len(states), axis=0)])
-        with xla_alone(self.alone, small=self.shape[-1] < LARGE):
+        batch = np.concatenate([states, np.repeat(states[:1], self.plan.batch_size - len(states), axis=0)])
+        with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
             scales = np.asarray(mapped(Constant(algebra.casimir_scales), placed(batch)))
         return {"casimir_scale": scales[: len(states)]}
 

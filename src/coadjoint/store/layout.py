@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..runtime.multiprocess import hosts
+from ..runtime.multiprocess import count_processes
 from ..runtime.plan import Plan
 from ..runtime.variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 
@@ -122,7 +122,7 @@ class Layout:
         clocks = {(p.t0, p.dt * p.save_every, p.n_saved) for p in plans}
         time = "time" if len(clocks) == 1 else "sample"
         inner = dict(_inner(plan))
-        together = plan.tile if plan.reduce is None else 1
+        together = plan.batch_size if plan.reduce is None else 1
         largest = max(together * int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
         rows = 1 << (max(1, min(_LONGEST_FILE, _FILE_BYTES // largest)).bit_length() - 1)
         if header is None:
@@ -133,7 +133,7 @@ class Layout:
             kept = plan.reduce is not None and not inner.keys() <= header["variables"].keys()
         inner = {} if kept else inner
         saved = max(p.n_saved for p in plans)
-        bare = Layout(axes, plan.members, plan.tile, plan.tiles, saved, rows, time, {}, hosts(plan))
+        bare = Layout(axes, plan.members, plan.batch_size, plan.n_batches, saved, rows, time, {}, count_processes(plan))
         found = [*bare._coordinates(plan), *bare._rows(plan, inner), *bare._reduced(plan), *bare._once(plan)]
         return replace(bare, variables={v.name: v for v in found})
 
@@ -212,7 +212,7 @@ class Layout:
         """What a reducer returns."""
         if plan.reduce is None:
             return
-        for name, leaf in named_leaves(jax.eval_shape(plan.reduce.result, plan.accumulator), ""):
+        for name, leaf in named_leaves(jax.eval_shape(plan.reduce.result, plan.accumulator_shape), ""):
             dims = reduced_dims(name, leaf.shape, plan.system.algebra, plan.custom)
             inner = _Inner(dims, leaf.shape, np.dtype(leaf.dtype), f"{name} over members")
             yield self._along_time(name, self._sweep(), inner, "reduced")
@@ -246,9 +246,9 @@ def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:
     def like(leaf: Any, dims: tuple[str, ...], about: str) -> _Inner:
         return _Inner(dims, leaf.shape, np.dtype(leaf.dtype), about)
 
-    algebra, record = plan.system.algebra, plan.record
+    algebra, record = plan.system.algebra, plan.snapshot_shape
     if plan.reduce is not None:
-        for i, leaf in enumerate(jax.tree.leaves(plan.accumulator)):
+        for i, leaf in enumerate(jax.tree.leaves(plan.accumulator_shape)):
             name = f"partial_{i}"
             yield name, like(leaf, leaf_dims(name, leaf.ndim), "accumulator of the statistics")
         return
@@ -286,5 +286,5 @@ def rows_back(plan: Plan, named: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]
         leaves = [named[name] for name, _ in named_leaves(like, prefix)]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
-    values = tree(plan.record.values[0], "saved") if plan.custom else named[STATE]
-    return values, tree(plan.record.g, "g")
+    values = tree(plan.snapshot_shape.values[0], "saved") if plan.custom else named[STATE]
+    return values, tree(plan.snapshot_shape.g, "g")

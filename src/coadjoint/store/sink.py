@@ -14,8 +14,8 @@ from jaxtyping import PyTree
 from ..runtime.backends.base import Program
 from ..runtime.multiprocess import agreed
 from ..runtime.plan import Plan
-from ..runtime.results import Outcome, built
-from ..runtime.run_state import Point, Record
+from ..runtime.results import RunSummary, make_result
+from ..runtime.run_state import Snapshot, StepState
 from ..runtime.variable_names import named_leaves
 from .diagnostics import DIAGNOSTICS, Diagnostics
 from .durable import StoreError, in_parallel, reason, sync
@@ -52,7 +52,7 @@ class StoreOutput:
         self.last = sink = StoreSink(self, tile)  # not `return self.last`: another thread may have set it meanwhile
         return sink
 
-    def result(self, outcome: Outcome) -> Stored:
+    def result(self, outcome: RunSummary) -> Stored:
         """What reads the run when asked; what a reducer made of the members is written first."""
         if outcome.reduced is not None:
             for name, leaf in named_leaves(outcome.reduced, ""):
@@ -80,7 +80,7 @@ class StoreOutput:
                 for tile in self._neighbours(first):
                     found = self.store.checkpoints.read(self.run * self.store.layout.tiles + tile)
                     if tile not in group and found is not None:
-                        count = min(self.plan.tile, (self.plan.members or 1) - tile * self.plan.tile)
+                        count = min(self.plan.batch_size, (self.plan.members or 1) - tile * self.plan.batch_size)
                         group[tile] = {name: x[:count] for name, x in found.totals.items()}
                 self._write_totals(first, group)
 
@@ -90,7 +90,7 @@ class StoreOutput:
 
     def _write_totals(self, first: int, group: dict[int, dict[str, np.ndarray]]) -> None:
         """A whole file of each variable."""
-        size, members = self.plan.tile, self.plan.members or 1
+        size, members = self.plan.batch_size, self.plan.members or 1
         stop = min(self._neighbours(first).stop * size, members)
 
         def write(name: str) -> None:
@@ -106,7 +106,7 @@ class StoreOutput:
 
         in_parallel(write, list(next(iter(group.values()))), self.store.writers)
 
-    def note(self) -> str:
+    def recovery_hint(self) -> str:
         """What is safe."""
         if self.plan.members is None and self.last is not None:
             return f" {self.store.path} holds the run up to {self.last.reached()}."
@@ -118,33 +118,33 @@ class StoreOutput:
 
         return RemoteStore(self.store.path.absolute(), self.store.layout.bare(), self.run, self.store.token)
 
-    def receive(self, tile: int, rows: PyTree) -> None:
+    def collect(self, tile: int, rows: PyTree) -> None:
         """What was computed is in the store; how steps were solved is to be written together with others."""
         found = self.store.checkpoints.read(self.run * self.store.layout.tiles + tile)
         assert found is not None
-        count = self.plan.count(range(tile, tile + 1))
+        count = self.plan.count_members(range(tile, tile + 1))
         self.add_totals(tile, {name: np.atleast_1d(x)[:count] for name, x in found.totals.items()})
 
-    def lost(self, tile: int) -> None:
+    def mark_failed(self, tile: int) -> None:
         """The store holds the tile up to its last checkpoint."""
 
     def check(self) -> None:
         """Raise if the run is to end."""
         if self.store.stop.is_set():
-            raise self.stopped(f"stopped;{self.note()} Go on with: {self.store.how_to_go_on()}")
+            raise self.stopped(f"stopped;{self.recovery_hint()} Go on with: {self.store.how_to_go_on()}")
 
     def stopped(self, message: str) -> Stopped:
         """The error that ends a run, with the signal that was received."""
         return Stopped(message, getattr(self.store.stop, "number", signal.SIGINT))
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait until those who write have committed, and nobody has begun since."""
         end, quiet = time.monotonic() + _PATIENCE, 0
         while quiet < 3 and time.monotonic() < end:
             quiet = 0 if any(lock.owner() for lock in tile_locks(self.store.path)) else quiet + 1
             time.sleep(0.1)
 
-    def _load(self, outcome: Outcome) -> Any:
+    def _load(self, outcome: RunSummary) -> Any:
         """The whole run in memory."""
         plan, tiles = self.plan, self.store.layout.tiles
         found = contents(self.store.path)
@@ -158,9 +158,11 @@ class StoreOutput:
             return data.reshape(data.shape[len(self.where) :])
 
         if plan.reduce is not None:
-            return built(plan, outcome, Record(None, None), plan.times(0, saved))
+            return make_result(plan, outcome, Snapshot(None, None), plan.times(0, saved))
         stored = [name for name in self.store.layout.of_kind("rows") if name not in DIAGNOSTICS]
-        return built(plan, outcome, Record(*rows_back(plan, {n: read(n) for n in stored})), plan.times(0, saved))
+        return make_result(
+            plan, outcome, Snapshot(*rows_back(plan, {n: read(n) for n in stored})), plan.times(0, saved)
+        )
 
 
 class StoreSink:
@@ -178,7 +180,7 @@ class StoreSink:
         self.fresh: list[tuple[dict[str, np.ndarray], np.ndarray | None]] = []  # rows since the last commit, and states
         self.saved = 0  # rows in all commits, the one under way included …
         self.tail: dict[str, np.ndarray] = {}  # … of which these are in a file that is not full
-        self.marked: tuple[int, Callable[[], Point] | None] = (0, None)
+        self.marked: tuple[int, Callable[[], StepState] | None] = (0, None)
         self.committed = -1
         self.saving: tuple[int, Future[None]] | None = None  # the commit under way, up to which step
         self.last, self.cost = time.perf_counter(), 0.0
@@ -186,7 +188,7 @@ class StoreSink:
 
     # What the loop sees.
 
-    def begin(self, points: Point) -> tuple[int, Point]:
+    def restore(self, points: StepState) -> tuple[int, StepState]:
         """The step to begin with and the points before it: as they are given, or from the checkpoint."""
         found = self.store.checkpoints.read(self.number)
         if found is None:
@@ -225,7 +227,7 @@ class StoreSink:
         """What of rows is written here, and the states of which there are diagnostics."""
         return named, states
 
-    def mark(self, n: int, points: Callable[[], Point]) -> None:
+    def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
         """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
         self.marked = (n, points)
         wanted = int(self.agreed(self._wanted()))
@@ -265,7 +267,7 @@ class StoreSink:
             leaves = [x[0] for x in self.tail.values()]
         else:
             leaves = [self._read(name, 0, 1 + n // self.plan.save_every)[0] for name in self.names]
-        return jax.tree.unflatten(jax.tree.structure(self.plan.accumulator), leaves)
+        return jax.tree.unflatten(jax.tree.structure(self.plan.accumulator_shape), leaves)
 
     def reached(self) -> str:
         """How far the store holds the run."""
@@ -349,8 +351,8 @@ class StoreSink:
     @property
     def _members(self) -> slice:
         """The members of the tile."""
-        first = self.tile * self.plan.tile
-        return slice(first, min(first + self.plan.tile, self.plan.members or 1))
+        first = self.tile * self.plan.batch_size
+        return slice(first, min(first + self.plan.batch_size, self.plan.members or 1))
 
     def _lead(self, name: str) -> tuple[slice, ...]:
         """Where this tile is in an array, along the axes before time."""
@@ -388,7 +390,7 @@ class StoreSink:
         data = data.reshape(data.shape[len(self.output.where) :])
         return data if len(lead) > len(self.output.where) else data[None]
 
-    def _leaves(self, points: Point) -> dict[str, np.ndarray]:
+    def _leaves(self, points: StepState) -> dict[str, np.ndarray]:
         """The numbers of points by their names; those of a single trajectory have no axis of members."""
         named = jax.tree_util.tree_leaves_with_path(points)
         single = self.plan.members is None

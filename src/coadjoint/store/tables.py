@@ -41,7 +41,7 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
         if reducer is None:
             return None
         run["reduce"] = reducer
-    start = np.asarray(plan.given)
+    start = np.asarray(plan.mu0_given)
     if not np.array_equal(start, np.asarray(mu0)):
         run["mu0"] = start.tolist() if start.dtype.kind in "fiu" and start.size <= _LARGEST else start
     if plan.g0 is not None:

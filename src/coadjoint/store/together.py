@@ -16,12 +16,19 @@ import jax
 import numpy as np
 
 from ..runtime.backends.base import Program
-from ..runtime.backends.sharded_backend import Later
+from ..runtime.backends.sharded_backend import LazyMatrix
 from ..runtime.loop import execute
-from ..runtime.multiprocess import GONE, first, hearing, hosts, of_all, said
+from ..runtime.multiprocess import (
+    PROCESS_LOST,
+    allgather,
+    broadcast,
+    count_processes,
+    is_coordinator,
+    translate_collective_errors,
+)
 from ..runtime.plan import Plan
-from ..runtime.run_state import Point
-from ..runtime.stall_monitor import speak
+from ..runtime.run_state import StepState
+from ..runtime.stall_monitor import log
 from .checkpoints import block_name, piece_name
 from .durable import THREADS, StoreError
 from .interrupts import interrupts
@@ -40,16 +47,16 @@ def record_together(plan: Plan, program: Program, out: Any, resume: bool, progre
     """Run a plan into a store, which all processes must see under one name."""
     path = Path(out)
     with ExitStack() as stack:
-        store = _held(stack, plan, program, path, resume) if first() else _followed(stack, plan, program, path)
+        store = _held(stack, plan, program, path, resume) if is_coordinator() else _followed(stack, plan, program, path)
         output = _Together(store, 0, plan, program)
 
         def kept() -> str:
-            return f"{output.note()} Go on, on as many as there are, with: {store.how_to_go_on()}"
+            return f"{output.recovery_hint()} Go on, on as many as there are, with: {store.how_to_go_on()}"
 
-        said(True)  # all have their locks
-        with _listening(path, hosts(plan), kept), hearing(kept):
+        broadcast(True)  # all have their locks
+        with _listening(path, count_processes(plan), kept), translate_collective_errors(kept):
             result = execute(plan, program, output, progress)
-    said(True)
+    broadcast(True)
     return result
 
 
@@ -69,7 +76,7 @@ def _listening(path: Path, processes: int, kept: Callable[[], str]) -> Iterator[
             gone = [k for k, lock in others.items() if lock.owner() is None and lock.path.exists()]
             if gone:
                 if not over.wait(_GRACE):
-                    speak(GONE.format(f"process {gone[0]} let go of its lock") + kept())
+                    log(PROCESS_LOST.format(f"process {gone[0]} let go of its lock") + kept())
                 return
 
     thread = Thread(target=listen, name="coadjoint-listening", daemon=True)
@@ -87,15 +94,15 @@ def _held(stack: ExitStack, plan: Plan, program: Program, path: Path, resume: bo
         experiment = None if resume else as_tables(plan)
         store = stack.enter_context(recording([plan], [program], (), path, resume, experiment))
     except BaseException:
-        said(False)
+        broadcast(False)
         raise
-    said(True)
+    broadcast(True)
     return store
 
 
 def _followed(stack: ExitStack, plan: Plan, program: Program, path: Path) -> Store:
     """The store, by the others. Each has a lock, so that one that outlives the first is not taken for dead."""
-    if not said(True):
+    if not broadcast(True):
         raise StoreError(f"{path}: the first process cannot write it, and says why.")
     lock = tile_lock(path, jax.process_index())
     lock.acquire()
@@ -116,7 +123,7 @@ class _Together(StoreOutput):
 
     def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
         """The first writes them."""
-        if first():
+        if is_coordinator():
             super().add_totals(tile, values)
 
 
@@ -125,10 +132,10 @@ class _Part(StoreSink):
 
     def __init__(self, output: StoreOutput, tile: int):
         super().__init__(output, tile)
-        self.me, self.all = jax.process_index(), hosts(self.plan)
+        self.me, self.all = jax.process_index(), count_processes(self.plan)
         self.replicated: dict[str, np.ndarray] = {}  # of the checkpoint under way: what all have alike …
         self.spread: list = []  # … and what is in pieces: names, shapes, kinds of numbers
-        if not first():
+        if not is_coordinator():
             self.diagnostics = None
             self.names = [name for name in self.names if name == STATE]
 
@@ -144,12 +151,12 @@ class _Part(StoreSink):
 
     def _own(self, named: dict[str, np.ndarray], states: np.ndarray | None) -> tuple:
         own = {name: named[name][:, :, *self._part(name)].copy() for name in named if name in self.names}
-        return own, states if first() else None
+        return own, states if is_coordinator() else None
 
-    def _leaves(self, points: Point) -> dict[str, np.ndarray]:
+    def _leaves(self, points: StepState) -> dict[str, np.ndarray]:
         """Of matrices that are spread, the blocks that are here."""
         named = {jax.tree_util.keystr(k): x for k, x in jax.tree_util.tree_leaves_with_path(points)}
-        later = {name: x for name, x in named.items() if isinstance(x, Later)}
+        later = {name: x for name, x in named.items() if isinstance(x, LazyMatrix)}
         self.replicated = {name: np.asarray(x)[0] for name, x in named.items() if name not in later}
         self.spread = [(name, x.shape[1:], str(x.dtype)) for name, x in later.items()]
         blocks = {block_name(name, row): b[0] for name, x in later.items() for row, b in x.blocks()}
@@ -167,7 +174,7 @@ class _Part(StoreSink):
             return
         (n, future), self.saving = self.saving, None
         self._all_did(future.exception())
-        self._all_did(self._count(n) if first() else None)
+        self._all_did(self._count(n) if is_coordinator() else None)
         self.committed = n
 
     def _count(self, n: int) -> BaseException | None:
@@ -184,7 +191,7 @@ class _Part(StoreSink):
 
     def _all_did(self, error: BaseException | None) -> None:
         """Go on if no process has an error; if one has, all end, and that one says why."""
-        failed = [k for k, bad in enumerate(of_all(error is not None)) if bad]
+        failed = [k for k, bad in enumerate(allgather(error is not None)) if bad]
 
         def look() -> None:
             if error is not None:

@@ -7,9 +7,9 @@ sentence. A new backend is one new file with such a function, and a row in the t
 from functools import partial
 
 from ..plan import Plan
-from ..stall_monitor import Watched
+from ..stall_monitor import MonitoredRun
 from . import native, native_gpu, xla
-from .base import Backend, Program, Refusal, attempted
+from .base import Backend, NotSupported, Program, attempt_native
 
 TABLE: dict[str, Backend] = {  # the fastest first; the last takes all
     "native-gpu": native_gpu.prepare,
@@ -20,7 +20,7 @@ _LAST = "xla"
 _INSTEAD = {"native": "The CPU computes the steps instead.", "xla": "XLA computes the steps instead."}
 
 
-def choose(plan: Plan) -> Program:
+def prepare_program(plan: Plan) -> Program:
     """The program of the backend that the plan names, or of the fastest that takes it, which says why not a faster.
 
     Whatever goes wrong in a backend until its program is ready to run, the next one takes the run. What goes wrong in
@@ -28,13 +28,13 @@ def choose(plan: Plan) -> Program:
     """
     reasons: list[str] = []
     cause: Exception | None = None
-    with Watched(plan) as run:
+    with MonitoredRun(plan) as run:
         for name, prepare in TABLE.items():
             if plan.backend not in ("auto", name):
                 continue
-            run.stand(None, f"backend ({name})")
-            found = prepare(plan) if name == _LAST else attempted(partial(prepare, plan))
-            if not isinstance(found, Refusal):
+            run.set_phase(None, f"backend ({name})")
+            found = prepare(plan) if name == _LAST else attempt_native(partial(prepare, plan))
+            if not isinstance(found, NotSupported):
                 found.reason = " ".join([*reasons, _INSTEAD[name]]) if reasons else ""
                 return found
             if plan.backend == name or not found.expected:

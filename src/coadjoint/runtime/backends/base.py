@@ -10,11 +10,11 @@ from jaxtyping import PyTree
 
 from stepcompiler.errors import Refused
 
-from ..plan import Plan, Tile
-from ..run_state import Point
+from ..plan import Batch, Plan
+from ..run_state import StepState
 
 
-class Refusal(NamedTuple):
+class NotSupported(NamedTuple):
     """Why a backend does not take a plan, in a sentence. What is `expected` is not worth a word unless it was asked."""
 
     reason: str
@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
 T = TypeVar("T")
 
 
-def attempted(make: Callable[[], T]) -> T | Refusal:
+def attempt_native(make: Callable[[], T]) -> T | NotSupported:
     """make(), or why a faster backend does not take the run: the one place where errors of such backends end.
 
     An error of the user's own program, too: it is raised anew when XLA takes the run. Only the keyboard and a lack of
@@ -35,12 +35,14 @@ def attempted(make: Callable[[], T]) -> T | Refusal:
         with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
             return make()
     except Refused as refused:
-        return Refusal(str(refused))
+        return NotSupported(str(refused))
     except MemoryError:
         raise
     except Exception as error:
         text = " ".join(str(error).split())[:200]
-        return Refusal(f"An error occurred while native code was made ({type(error).__name__}: {text}).", cause=error)
+        return NotSupported(
+            f"An error occurred while native code was made ({type(error).__name__}: {text}).", cause=error
+        )
 
 
 class Stepper(Protocol):
@@ -53,7 +55,7 @@ class Stepper(Protocol):
         """
         ...
 
-    def points(self) -> Point:
+    def points(self) -> StepState:
         """Where the members are, padding included."""
         ...
 
@@ -63,23 +65,23 @@ class Program(Protocol):
 
     backend: str
     reason: str  # why no faster backend was taken, where that is so
-    together: int  # tiles that should be stepped as one
-    workers: int | None  # that should be at work at a time; None: as many as there are cores or devices
+    batches_per_launch: int  # tiles that should be stepped as one
+    max_concurrency: int | None  # that should be at work at a time; None: as many as there are cores or devices
     merge: Callable[[PyTree, PyTree], PyTree] | None  # of accumulators, if the program has one of its own
 
-    def placed(self) -> AbstractContextManager[Any]:
+    def device_context(self) -> AbstractContextManager[Any]:
         """The context in which a tile runs: JAX's default device inside it is the program's."""
         ...
 
-    def slots(self, tile: Tile) -> int:
+    def slots(self, batch: Batch) -> int:
         """How many saved times it can hold, if that is fewer than the plan's."""
         ...
 
-    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+    def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, padding included, and what is saved of them, as `advance` has it."""
         ...
 
-    def stepper(self, tile: Tile, points: Point, n: int) -> Stepper:
+    def stepper(self, batch: Batch, points: StepState, n: int) -> Stepper:
         """The members at these points before step n, ready to go on."""
         ...
 
@@ -87,7 +89,7 @@ class Program(Protocol):
 class Backend(Protocol):
     """What makes programs."""
 
-    def __call__(self, plan: Plan) -> Program | Refusal:
+    def __call__(self, plan: Plan) -> Program | NotSupported:
         """A program for the plan, ready to run, or a refusal."""
         ...
 

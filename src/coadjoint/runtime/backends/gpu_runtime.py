@@ -21,7 +21,7 @@ from stepcompiler.targets.gpu import DeviceLoop, Gpu
 _BLOCKS = (512, 256, 128, 64)  # threads in a block: those of a large one read the same code at about the same time
 
 
-class Machine(Protocol):
+class GpuRuntime(Protocol):
     """The GPUs of a machine."""
 
     target: Gpu
@@ -49,7 +49,7 @@ def threads_for(members: int, processors: int) -> tuple[int, int]:
     return -(-members // size), size
 
 
-class ByXla:
+class XlaLauncher:
     """NVIDIA GPUs, kernels called by XLA."""
 
     target = Gpu()
@@ -75,7 +75,7 @@ class ByXla:
         return jax.jit(program, donate_argnums=donate)
 
 
-class ByDriver:
+class CudaLauncher:
     """NVIDIA GPUs, kernels launched by the driver on JAX's own arrays, which must be there and are waited for."""
 
     target = Gpu()
@@ -125,7 +125,7 @@ class ByDriver:
         return program
 
 
-class Emulated:
+class EmulatedGpu:
     """No GPU: the kernel's text as machine code for this processor, one thread after the other. For tests."""
 
     target = Gpu(emulated=True)
@@ -147,7 +147,7 @@ class Emulated:
 
 
 @cache
-def found() -> Machine | str:
+def detect() -> GpuRuntime | str:
     """The GPUs of this machine, or why none can be used."""
     devices = [d for d in jax.local_devices() if d.platform in ("gpu", "cuda")]
     if not devices:
@@ -155,17 +155,17 @@ def found() -> Machine | str:
     if not hasattr(devices[0], "compute_capability") or "nvidia" not in devices[0].device_kind.lower():
         return f"native code is not made for {devices[0].device_kind}."
     troubles = []
-    for way in ByXla, ByDriver:
+    for way in XlaLauncher, CudaLauncher:
         try:
             machine = way(devices)
-            works(machine)
+            self_test(machine)
             return machine
         except Exception as error:
             troubles.append(" ".join(str(error).split())[:200])
     return f"kernels could not be run on {devices[0].device_kind}: {'; '.join(troubles)}"
 
 
-def works(machine: Machine) -> None:
+def self_test(machine: GpuRuntime) -> None:
     """Raise if a small kernel does not do what it should: 3x + 1 of each number, two steps of it, in place."""
 
     def step(shared: list, own: list, state: Array, n: Array, path: None) -> tuple[Array, ...]:

@@ -18,14 +18,14 @@ from jaxtyping import Array, PyTree
 from stepcompiler.lattices.lattice_loops import groups_of, plane_of
 
 from ...drivers import BLOCK, Window
-from ..lapack_lock import alone
+from ..lapack_lock import run_exclusive
 from ..member_params import params_of, with_params
-from ..plan import Plan, Tile
-from ..run_state import Point, Record
-from .base import Refusal, on_cpu
+from ..plan import Batch, Plan
+from ..run_state import Snapshot, StepState
+from .base import NotSupported, on_cpu
 from .nonconverged_steps import careful_program
-from .site_kernel import Kernel, copies, kernel_for, threads_for
-from .xla import Core, Starts, reduced_by_xla
+from .site_kernel import SiteKernel, copies, kernel_for, threads_for
+from .xla import InitialStateCache, StepDefinition, reduced_by_xla
 
 FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long
 
@@ -35,65 +35,65 @@ def takes(plan: Plan) -> bool:
     return copies(plan) >= FEWEST
 
 
-def prepare(plan: Plan) -> "LatticeProgram | Refusal":
+def prepare(plan: Plan) -> "LatticeProgram | NotSupported":
     """Sweeps for the step of the plan, or why there are none."""
     if plan.backend == "auto" and jax.default_backend() != "cpu":
-        return Refusal("A large lattice is done by XLA on an accelerator.", expected=True)
+        return NotSupported("A large lattice is done by XLA on an accelerator.", expected=True)
     kernel = kernel_for(plan)
-    return kernel if isinstance(kernel, Refusal) else LatticeProgram(plan, kernel)
+    return kernel if isinstance(kernel, NotSupported) else LatticeProgram(plan, kernel)
 
 
 class LatticeProgram:
     """Tiles of large lattices, one member after the other, each by all cores."""
 
     backend, reason = "native", ""
-    together: int = 1
-    workers: int | None = 1
+    batches_per_launch: int = 1
+    max_concurrency: int | None = 1
     merge: Callable[[PyTree, PyTree], PyTree] | None = None
 
-    def __init__(self, plan: Plan, kernel: Kernel):
-        self.plan, self.kernel, self.core = plan, kernel, Core.of(plan)
-        self.starts = Starts(plan, self.core)
+    def __init__(self, plan: Plan, kernel: SiteKernel):
+        self.plan, self.kernel, self.definition = plan, kernel, StepDefinition.of(plan)
+        self.starts = InitialStateCache(plan, self.definition)
 
-    def placed(self) -> AbstractContextManager[Any]:
+    def device_context(self) -> AbstractContextManager[Any]:
         """The CPU."""
         return on_cpu()
 
-    def slots(self, tile: Tile) -> int:
+    def slots(self, batch: Batch) -> int:
         """As the plan has it."""
-        return self.plan.slots
+        return self.plan.save_slots
 
-    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+    def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = self.starts(tile)
+        points, first = self.starts(batch)
         return points, reduced_by_xla(self.plan, first, 1)
 
-    def stepper(self, tile: Tile, points: Point, n: int) -> "LatticeStepper":
+    def stepper(self, batch: Batch, points: StepState, n: int) -> "LatticeStepper":
         """Ready to go on."""
-        return LatticeStepper(self, tile, points, n)
+        return LatticeStepper(self, batch, points, n)
 
 
 class LatticeStepper:
     """The members of a tile, in memory as sweeps read it; what lies there only during a step they share."""
 
-    def __init__(self, program: LatticeProgram, tile: Tile, points: Point, n: int):
-        self.program, self.plan, self.tile, self.n = program, program.plan, tile, n
-        self.thorough = False
+    def __init__(self, program: LatticeProgram, batch: Batch, points: StepState, n: int):
+        self.program, self.plan, self.batch, self.n = program, program.plan, batch, n
+        self.full = False
         self.totals = jax.tree.map(np.array, points.totals)
         leaves = [np.asarray(x) for x in jax.tree.leaves((points.mu, points.carry))]
         layout = program.kernel.layout
-        self.numbers = [self._numbers(i) for i in range(tile.member.size)]
-        self.states = [self._laid_out(i, [x[i] for x in leaves]) for i in range(tile.member.size)]
+        self.numbers = [self._numbers(i) for i in range(batch.member.size)]
+        self.states = [self._laid_out(i, [x[i] for x in leaves]) for i in range(batch.member.size)]
         self.spare, self.kept = (np.empty((layout.planes[x], plane_of(layout.sites))) for x in ("old", "kept"))
         self.path = np.zeros((2 * layout.path, plane_of(layout.sites)))
         self.kernel = program.kernel
 
     def _numbers(self, i: int) -> tuple[list, list[np.ndarray]]:
         """The numbers of a member's system: those that all sites share, with dt, and those that are by site."""
-        plan, tile = self.plan, self.tile
-        own = plan.system if plan.axes is None else with_params(plan.system, params_of(tile.params, plan.axes, i))
+        plan, batch = self.plan, self.batch
+        own = plan.system if plan.axes is None else with_params(plan.system, params_of(batch.params, plan.axes, i))
         both = list(zip(jax.tree.leaves(eqx.filter(own, eqx.is_array)), self.program.kernel.by_site, strict=True))
-        return [*(x for x, here in both if not here), plan.clock.dt], [np.asarray(x) for x, here in both if here]
+        return [*(x for x, here in both if not here), plan.time_grid.dt], [np.asarray(x) for x, here in both if here]
 
     def _laid_out(self, i: int, leaves: list[np.ndarray]) -> dict[str, np.ndarray]:
         """The arrays of a member, and those of its system that are by site, as planes."""
@@ -109,16 +109,16 @@ class LatticeStepper:
     def _point(self, i: int) -> tuple[Any, PyTree]:
         """The state of a member, and what the method carries along."""
         layout, state = self.kernel.layout, self.states[i]
-        structs, treedef = jax.tree.flatten(self.plan.point[:2])
+        structs, treedef = jax.tree.flatten(self.plan.state_shape[:2])
         both = zip(structs, layout.places, layout.sizes, strict=False)
         planes = ((s, state[area][at : at + size, : layout.sites]) for s, (area, at), size in both)
         return jax.tree.unflatten(treedef, [np.ascontiguousarray(x.T).reshape(s.shape) for s, x in planes])
 
-    def points(self) -> Point:
+    def points(self) -> StepState:
         """Where the members are."""
         each = [self._point(i) for i in range(len(self.states))]
         mu, carry = jax.tree.map(lambda *x: np.stack(x), *each)
-        return Point(mu, carry, jax.tree.map(np.array, self.totals))
+        return StepState(mu, carry, jax.tree.map(np.array, self.totals))
 
     def advance(self, n1: int) -> PyTree:
         """Steps up to n₁, of one member after the other."""
@@ -126,35 +126,35 @@ class LatticeStepper:
         with ThreadPoolExecutor(workers) as pool:
             rows = [_Run(self, i, pool, workers).advance(n1) for i in range(len(self.states))]
         self.n = n1
-        rows = jax.tree.map(lambda *x: np.stack(x), *rows[: self.tile.count])
-        return reduced_by_xla(self.plan, rows, self.plan.slots + 1)
+        rows = jax.tree.map(lambda *x: np.stack(x), *rows[: self.batch.n_members])
+        return reduced_by_xla(self.plan, rows, self.plan.save_slots + 1)
 
-    def more_thorough(self) -> bool:
+    def use_full_kernel(self) -> bool:
         """Go on with the thorough kernel, unless that was done already, or there is none."""
-        kernel = None if self.thorough else kernel_for(self.plan, thorough=True)
-        self.thorough = True
-        if not isinstance(kernel, Kernel):
+        kernel = None if self.full else kernel_for(self.plan, full=True)
+        self.full = True
+        if not isinstance(kernel, SiteKernel):
             return False
         self.kernel = kernel
         return True
 
     def careful(self, i: int, n: int, window: Window) -> None:
         """Step n of a member by XLA, which says so if it cannot be solved."""
-        tile, one = self.tile, slice(i, i + 1)
+        batch, one = self.batch, slice(i, i + 1)
         mu, carry = jax.tree.map(lambda x: x[None], self._point(i))
-        point = Point(mu, carry, jax.tree.map(lambda x: x[one], self.totals))
-        params = None if self.plan.axes is None else params_of(tile.params, self.plan.axes, np.array([i]))
-        args = self.program.core, window, self.plan.clock, tile.member[one], params, np.full(1, n)
-        after = jax.tree.map(np.asarray, alone(careful_program, *args, np.ones(1, bool), point))
+        point = StepState(mu, carry, jax.tree.map(lambda x: x[one], self.totals))
+        params = None if self.plan.axes is None else params_of(batch.params, self.plan.axes, np.array([i]))
+        args = self.program.definition, window, self.plan.time_grid, batch.member[one], params, np.full(1, n)
+        after = jax.tree.map(np.asarray, run_exclusive(careful_program, *args, np.ones(1, bool), point))
         self.states[i] = self._laid_out(i, [x[0] for x in jax.tree.leaves(after[:2])])
         for total, new in zip(self.totals, after.totals, strict=True):
             total[one] = new
 
-    def record(self, i: int) -> Record:
+    def record(self, i: int) -> Snapshot:
         """What is saved of a member."""
         mu, carry = self._point(i)
         values = mu if self.plan.save is None else jax.tree.map(np.asarray, _saved(self.plan.save, mu))
-        return Record(values, self.plan.integrator.group(carry))
+        return Snapshot(values, self.plan.integrator.group(carry))
 
 
 class _Run:
@@ -165,28 +165,28 @@ class _Run:
         self.plan, self.kernel = stepper.plan, stepper.kernel
         groups = groups_of(self.kernel.layout.sites)
         self.parts = [(groups * k // workers, groups * (k + 1) // workers) for k in range(workers)]
-        self.member, self.window = stepper.tile.member[i], self.plan.window(stepper.n // BLOCK)
+        self.member, self.window = stepper.batch.member[i], self.plan.window(stepper.n // BLOCK)
         self.sweeps: dict[Any, list[Callable]] = {}  # by where they read and write
         self.pair = -1  # of steps, for which increments are there
         if (draw := self.kernel.draw) is not None:
             numbers = draw.uniforms([*jax.tree.leaves(self.window), np.int64(self.member)])
             self.draw = draw.over(numbers, {"path": stepper.path})
 
-    def advance(self, n1: int) -> Record:
+    def advance(self, n1: int) -> Snapshot:
         """Steps up to n₁; what is saved on the way."""
         stepper, saved = self.stepper, []
         for n in range(stepper.n, n1):
             self._step(n)
             if (n + 1) % self.plan.save_every == 0:
                 saved.append(stepper.record(self.i))
-        empty = jax.tree.map(lambda s: np.empty((0, *s.shape), s.dtype), self.plan.record)
+        empty = jax.tree.map(lambda s: np.empty((0, *s.shape), s.dtype), self.plan.snapshot_shape)
         return jax.tree.map(lambda *x: np.stack(x), *saved) if saved else empty
 
     def _step(self, n: int) -> None:
         stepper, i = self.stepper, self.i
         self._draw(n)
         while any(self._swept(sweep, 0) for sweep in self._over(n)):
-            if not stepper.more_thorough():
+            if not stepper.use_full_kernel():
                 return stepper.careful(i, n, self.window)
             self.sweeps = {}
         state = stepper.states[i]

@@ -19,26 +19,26 @@ from jaxtyping import Array, PyTree
 from stepcompiler.targets.cpu import Cpu
 
 from ...drivers import BLOCK
-from ..plan import Plan, Tile
-from ..run_state import Point, Record, record
+from ..plan import Batch, Plan
+from ..run_state import Snapshot, StepState, take_snapshot
 from . import lattice_backend
-from .base import Refusal, on_cpu
+from .base import NotSupported, on_cpu
 from .native_reduction import CpuReduction
-from .nonconverged_steps import Singly
+from .nonconverged_steps import FallbackStepper
 from .packing import as_words, packed, unpacked
-from .path_sampling import Source, drawn_with_steps
-from .step_kernels import Held, Kernel, kernel_for, width_of
-from .xla import Core, Starts, reduced_by_xla
+from .path_sampling import IncrementSource, drawn_with_steps
+from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
+from .xla import InitialStateCache, StepDefinition, reduced_by_xla
 
 _PIECE = 256  # saved times whose states go through the user's `save` together
 _SHORT = 2**17  # steps of members, some milliseconds: with fewer, Python takes longer for a tile than its steps do
 _MOST, _LEAST = 16, 8  # tiles that are then stepped as one, and how many such parts there are at least
 
 
-def prepare(plan: Plan) -> "NativeProgram | lattice_backend.LatticeProgram | Refusal":
+def prepare(plan: Plan) -> "NativeProgram | lattice_backend.LatticeProgram | NotSupported":
     """Native code for the step of the plan, or why there is none."""
     kernel = kernel_for(plan, Cpu(width_of(plan)), drawn=drawn_with_steps(plan))
-    if not isinstance(kernel, Refusal):
+    if not isinstance(kernel, NotSupported):
         return NativeProgram(plan, kernel)
     return lattice_backend.prepare(plan) if lattice_backend.takes(plan) else kernel
 
@@ -47,66 +47,71 @@ class NativeProgram:
     """Tiles as native code, in groups of members."""
 
     backend, reason = "native", ""
-    workers: int | None = None
+    max_concurrency: int | None = None
 
-    def __init__(self, plan: Plan, kernel: "Kernel"):
-        self.plan, self.kernel, self.core = plan, kernel, Core.of(plan)
-        self.together = _together(plan)
+    def __init__(self, plan: Plan, kernel: "StepKernel"):
+        self.plan, self.kernel, self.definition = plan, kernel, StepDefinition.of(plan)
+        self.batches_per_launch = _batches_per_launch(plan)
         self.reduction = CpuReduction.of(plan, kernel.width)
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
-        self.starts = Starts(plan, self.core)
+        self.starts = InitialStateCache(plan, self.definition)
         self.uniforms: dict[bool, np.ndarray] = {}  # what all tiles share, by whether the kernel is thorough
 
-    def placed(self) -> AbstractContextManager[Any]:
+    def device_context(self) -> AbstractContextManager[Any]:
         """The CPU."""
         return on_cpu()
 
-    def slots(self, tile: Tile) -> int:
+    def slots(self, batch: Batch) -> int:
         """As the plan has it."""
-        return self.plan.slots
+        return self.plan.save_slots
 
-    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+    def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = self.starts(tile)
-        return points, reduced_rows(self.plan, self.reduction, first, tile.count, 1)
+        points, first = self.starts(batch)
+        return points, reduced_rows(self.plan, self.reduction, first, batch.n_members, 1)
 
-    def stepper(self, tile: Tile, points: Point, n: int) -> "NativeStepper":
+    def stepper(self, batch: Batch, points: StepState, n: int) -> "NativeStepper":
         """Ready to go on."""
-        return NativeStepper(self, tile, points, n)
+        return NativeStepper(self, batch, points, n)
 
 
-def _together(plan: Plan) -> int:
+def _batches_per_launch(plan: Plan) -> int:
     """How many tiles are stepped as one: several of few steps, unless a reducer or `save` takes them one by one."""
     if plan.reduce is not None or plan.save is not None:
         return 1
-    return max(1, min(_MOST, _SHORT // (plan.steps * plan.tile), plan.tiles // _LEAST))
+    return max(1, min(_MOST, _SHORT // (plan.steps * plan.batch_size), plan.n_batches // _LEAST))
 
 
 class NativeStepper:
     """The members of a tile in groups, as words that the native loop reads and writes in place."""
 
-    def __init__(self, program: NativeProgram, tile: Tile, points: Point, n: int):
-        self.program, self.plan, self.core, self.reduction = program, program.plan, program.core, program.reduction
-        self.tile, self.thorough = tile, False
+    def __init__(self, program: NativeProgram, batch: Batch, points: StepState, n: int):
+        self.program, self.plan, self.definition, self.reduction = (
+            program,
+            program.plan,
+            program.definition,
+            program.reduction,
+        )
+        self.batch, self.full = batch, False
         kernel = program.kernel
         self.words = kernel.pack(points)
         groups, _, width = self.words.shape
         self.shape = groups, width
         self.n = np.full(groups, n)
-        self.held = Held(self.plan, tile, kernel.by_member)
+        self.held = KernelInputs(self.plan, batch, kernel.by_member)
         own = self.held.own(kernel)
         self.own = packed(own, width) if own else np.zeros((groups, 0, width), np.int64)
         self._use(kernel)
 
-    def _use(self, kernel: Kernel) -> None:
+    def _use(self, kernel: StepKernel) -> None:
         """Go on with this kernel."""
         known = self.program.uniforms
-        if self.thorough not in known:
-            known[self.thorough] = self.held.uniforms(kernel)
-        self.kernel, self.uniforms = kernel, known[self.thorough]
-        self.source: Source | None = None
+        if self.full not in known:
+            known[self.full] = self.held.uniforms(kernel)
+        self.kernel, self.uniforms = kernel, known[self.full]
+        self.source: IncrementSource | None = None
 
-    def points(self) -> Point:
+    def points(self) -> StepState:
         """Where the members are; not the words themselves, which the next steps write over."""
         return self.kernel.unpack(self.words.copy())
 
@@ -122,17 +127,17 @@ class NativeStepper:
             loop = self.kernel.native.loop
             loop(self.n, end, base, every, first, self.words, self.uniforms, self.own, path, raw)
             waiting = self.n < end
-            if waiting.any() and not self._more_thorough():
+            if waiting.any() and not self._use_full_kernel():
                 self._hard(waiting, raw, first)
-        return reduced(self.plan, self.reduction, self.kernel, raw, self.tile.count)
+        return reduced(self.plan, self.reduction, self.kernel, raw, self.batch.n_members)
 
-    def _more_thorough(self) -> bool:
+    def _use_full_kernel(self) -> bool:
         """Go on with the thorough kernel, unless that was done already, or there is none."""
-        if self.thorough:
+        if self.full:
             return False
-        self.thorough = True
-        kernel = kernel_for(self.plan, Cpu(self.shape[1]), thorough=True, drawn=self.kernel.drawn)
-        if isinstance(kernel, Refusal):
+        self.full = True
+        kernel = kernel_for(self.plan, Cpu(self.shape[1]), full=True, drawn=self.kernel.drawn)
+        if isinstance(kernel, NotSupported):
             return False
         self._use(kernel)
         return True
@@ -145,8 +150,8 @@ class NativeStepper:
         if self.source is None or n1 > self.covered:
             first = low // BLOCK
             window = self.plan.window(first) if first else self.plan.first_window
-            self.covered = (first + self.plan.blocks) * BLOCK
-            self.source = Source(window, self.tile.member.reshape(self.shape), self.kernel.native.columns)
+            self.covered = (first + self.plan.window_blocks) * BLOCK
+            self.source = IncrementSource(window, self.batch.member.reshape(self.shape), self.kernel.native.columns)
         b = low // BLOCK
         return b * BLOCK, self.source.draw(b, n1)
 
@@ -154,56 +159,58 @@ class NativeStepper:
         """One step of the members of the groups that stopped, one by one."""
         every, width = self.plan.save_every, self.shape[1]
         lanes = np.flatnonzero(np.repeat(waiting, width))
-        singly = Singly(self.kernel, self.core, self.plan, self.tile, self.held, int(self.n[waiting].min()))
+        singly = FallbackStepper(
+            self.kernel, self.definition, self.plan, self.batch, self.held, int(self.n[waiting].min())
+        )
         before = self.words[waiting].swapaxes(1, 2).reshape(len(lanes), -1)
         after = singly.step(lanes, before, np.repeat(self.n[waiting], width))
         self.words[waiting] = after.reshape(-1, width, after.shape[1]).swapaxes(1, 2)
         self.n = self.n + waiting
         due = np.flatnonzero(waiting & (self.n % every == 0))
         if len(due):
-            saved = self.kernel.pack(record(self.plan.integrator, None, self.points()))
+            saved = self.kernel.pack(take_snapshot(self.plan.integrator, None, self.points()))
             raw[due, self.n[due] // every - 1 - first] = saved[due]
 
 
-def reduced(plan: Plan, reduction: CpuReduction | None, kernel: Kernel, raw: np.ndarray, count: int) -> PyTree:
+def reduced(plan: Plan, reduction: CpuReduction | None, kernel: StepKernel, raw: np.ndarray, count: int) -> PyTree:
     """What was saved, (member, saved time, …), without padding; with a reducer its accumulators (1, saved time, …).
 
     `raw` are the words (groups, saved times, words, width) of the states of a tile.
     """
     if plan.save is None and reduction is not None:
-        return reduction.tile(raw, count)
+        return reduction.batch(raw, count)
     shapes = kernel.native.saved
     leaves = jax.tree.leaves(shapes)
     flat = unpacked(raw, [s.shape for s in leaves], [s.dtype for s in leaves])
-    rows: Record = jax.tree.unflatten(jax.tree.structure(shapes), [x[:count] for x in flat])
+    rows: Snapshot = jax.tree.unflatten(jax.tree.structure(shapes), [x[:count] for x in flat])
     if plan.save is not None:
         rows = rows._replace(values=saved_rows(plan, rows.values))
     return reduced_rows(plan, reduction, rows, count)
 
 
 def reduced_rows(
-    plan: Plan, reduction: CpuReduction | None, rows: Record, count: int, slots: int | None = None
+    plan: Plan, reduction: CpuReduction | None, rows: Snapshot, count: int, slots: int | None = None
 ) -> PyTree:
     """The records of a tile; with a reducer its accumulators."""
     if reduction is None:
-        return reduced_by_xla(plan, rows, slots or plan.slots + 1)
-    size, width = plan.tile, reduction.width
+        return reduced_by_xla(plan, rows, slots or plan.save_slots + 1)
+    size, width = plan.batch_size, reduction.width
 
     def words(x: np.ndarray) -> np.ndarray:
         full = np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)])
         flat = as_words(full.reshape(size * full.shape[1], *full.shape[2:]))
         return flat.reshape(size // width, width, full.shape[1], flat.shape[1]).transpose(0, 2, 3, 1)
 
-    return reduction.tile(np.concatenate([words(x) for x in jax.tree.leaves(rows.values)], axis=2), count)
+    return reduction.batch(np.concatenate([words(x) for x in jax.tree.leaves(rows.values)], axis=2), count)
 
 
 def saved_rows(plan: Plan, states: np.ndarray) -> PyTree:
     """The user's `save` of the states (member, saved time, …) of a tile, in pieces of one shape."""
-    save, size = plan.save, plan.tile
+    save, size = plan.save, plan.batch_size
     assert save is not None
     count, times = states.shape[:2]
-    out = jax.tree.map(lambda s: np.empty((count, times, *s.shape), s.dtype), plan.record.values)
-    piece = np.zeros((size, min(_PIECE, plan.slots), *states.shape[2:]), states.dtype)
+    out = jax.tree.map(lambda s: np.empty((count, times, *s.shape), s.dtype), plan.snapshot_shape.values)
+    piece = np.zeros((size, min(_PIECE, plan.save_slots), *states.shape[2:]), states.dtype)
     for first in range(0, times, piece.shape[1]):
         some = states[:, first : first + piece.shape[1]]
         piece[:count, : some.shape[1]] = some

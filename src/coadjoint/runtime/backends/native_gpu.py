@@ -21,18 +21,18 @@ from stepcompiler.targets.gpu import LONGEST, RESIDENT, DeviceLoop, too_long
 
 from ...drivers import BLOCK
 from ..executors import cores
-from ..plan import Plan, Tile
-from ..run_state import Point, Record, record
+from ..plan import Batch, Plan
+from ..run_state import Snapshot, StepState, take_snapshot
 from . import gpu_runtime
-from .base import Refusal, on_cpu
-from .gpu_runtime import Machine
+from .base import NotSupported, on_cpu
+from .gpu_runtime import GpuRuntime
 from .native import reduced_rows, saved_rows
-from .native_reduction import CpuReduction, Reduction, constants, reduction_for
-from .nonconverged_steps import Singly
+from .native_reduction import CpuReduction, ReductionKernels, constants, reduction_for
+from .nonconverged_steps import FallbackStepper
 from .packing import as_words, words_in
-from .path_sampling import Source
-from .step_kernels import Held, Kernel, kernel_for, width_of
-from .xla import Core, start_tile
+from .path_sampling import IncrementSource
+from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
+from .xla import StepDefinition, initial_batch
 
 TOGETHER = 2**18  # members that are stepped as one, at most; two such parts are under way, one stepped, one put away
 FEWEST = 2**12  # members from which on a GPU pays
@@ -41,27 +41,29 @@ _STEP = 4e-8  # … and that a step takes on one core
 _SLOTS = 2**24  # words that are saved in a stretch of steps: 128 megabytes
 
 
-def prepare(plan: Plan) -> "GpuProgram | Refusal":
+def prepare(plan: Plan) -> "GpuProgram | NotSupported":
     """Kernels for the step of the plan, or why there are none; unless they were asked for, where they pay."""
     if plan.members is None:
-        return Refusal("one trajectory would be one thread of a GPU.", expected=True)
+        return NotSupported("one trajectory would be one thread of a GPU.", expected=True)
     work = plan.members * plan.steps * _STEP / cores()
     if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
-        return Refusal("the run is too small for a GPU.", expected=True)
-    machine = gpu_runtime.found()  # last, for it begins to use the GPU
+        return NotSupported("the run is too small for a GPU.", expected=True)
+    machine = gpu_runtime.detect()  # last, for it begins to use the GPU
     if isinstance(machine, str):
-        return Refusal(machine, expected=True)
+        return NotSupported(machine, expected=True)
     kernel = kernel_for(plan, machine.target, drawn=True)
-    if isinstance(kernel, Refusal):  # the driver has no numbers that code can draw, or something else is wrong
+    if isinstance(kernel, NotSupported):  # the driver has no numbers that code can draw, or something else is wrong
         given = kernel_for(plan, machine.target)
-        if isinstance(given, Refusal):
-            return Refusal(f"On a GPU: {given.reason}")
+        if isinstance(given, NotSupported):
+            return NotSupported(f"On a GPU: {given.reason}")
         if given.native.columns and plan.backend == "auto":
-            return Refusal("On a GPU: a kernel cannot draw this path, and from memory it would take longer than here.")
+            return NotSupported(
+                "On a GPU: a kernel cannot draw this path, and from memory it would take longer than here."
+            )
         kernel = given
     length = kernel.native.loop.length
     if plan.backend == "auto" and length > LONGEST:
-        return Refusal(f"On a GPU: {too_long(length, LONGEST)}")
+        return NotSupported(f"On a GPU: {too_long(length, LONGEST)}")
     return GpuProgram(plan, kernel, machine)
 
 
@@ -70,68 +72,68 @@ class GpuProgram:
 
     backend, reason = "native-gpu", ""
 
-    def __init__(self, plan: Plan, kernel: Kernel, machine: Machine):
-        self.plan, self.kernel, self.machine, self.core = plan, kernel, machine, Core.of(plan)
+    def __init__(self, plan: Plan, kernel: StepKernel, machine: GpuRuntime):
+        self.plan, self.kernel, self.machine, self.definition = plan, kernel, machine, StepDefinition.of(plan)
         wave = RESIDENT * machine.processors  # threads at once: a part of whole waves keeps all of a GPU busy
-        self.together = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.tile)
-        self.workers: int | None = 2 * len(machine.devices)
+        self.batches_per_launch = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.batch_size)
+        self.max_concurrency: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
         self.reduction = None
         if found is not None and plan.save is None:
-            self.reduction = DeviceReduction(machine, found, plan.tile)
+            self.reduction = DeviceReduction(machine, found, plan.batch_size)
 
     @cached_property
     def on_host(self) -> CpuReduction | None:
         """The reducer on the CPU, which has the same tree: made when it is needed."""
         return CpuReduction.of(self.plan, width_of(self.plan))
 
-    def placed(self) -> AbstractContextManager[Any]:
+    def device_context(self) -> AbstractContextManager[Any]:
         """The CPU, for all that is done once: so its bits are the CPU's."""
         return on_cpu()
 
-    def device(self, tile: Tile) -> Any:
+    def device(self, batch: Batch) -> Any:
         """The GPU for some tiles."""
-        return self.machine.devices[tile.numbers.start // self.together % len(self.machine.devices)]
+        return self.machine.devices[batch.indices.start // self.batches_per_launch % len(self.machine.devices)]
 
-    def slots(self, tile: Tile) -> int:
+    def slots(self, batch: Batch) -> int:
         """As many as fit, or as the run needs, up to a power of 2: runs of about one length are one program."""
         needed = max(1, self.plan.steps // self.plan.save_every)
-        fitting = max(1, _SLOTS // (self.kernel.native.loop.saved * tile.count))
+        fitting = max(1, _SLOTS // (self.kernel.native.loop.saved * batch.n_members))
         return min(fitting, 1 << (needed - 1).bit_length())
 
-    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+    def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, tile by tile as on a CPU, and what is saved of them."""
         plan = self.plan
-        alike = plan.axes is None and not plan.states_by_member and not plan.turned_by_member
-        numbers = tile.numbers[:1] if alike else tile.numbers
-        parts = [start_tile(self.core, plan.open_tile(range(k, k + 1))) for k in numbers]
+        alike = plan.axes is None and not plan.mu0_by_member and not plan.g0_by_member
+        numbers = batch.indices[:1] if alike else batch.indices
+        parts = [initial_batch(self.definition, plan.load_batch(range(k, k + 1))) for k in numbers]
         if alike:
             points, first = (
                 jax.tree.map(lambda x, count=count: np.broadcast_to(np.asarray(x)[:1], (count, *x.shape[1:])), part)
-                for part, count in zip(parts[0], (tile.member.size, tile.count), strict=True)
+                for part, count in zip(parts[0], (batch.member.size, batch.n_members), strict=True)
             )
         else:
             points, first = jax.tree.map(lambda *x: np.concatenate([np.asarray(a) for a in x]), *parts)
         if self.reduction is None:
-            return points, self.reduced(tile, first, 1)
+            return points, self.reduced(batch, first, 1)
         words = np.concatenate([as_words(x[:, 0]).T for x in jax.tree.leaves(first.values)])
-        words = jax.device_put(np.ascontiguousarray(words), self.device(tile))
-        return points, self.reduction.tiles([words], len(tile.numbers), tile.count)
+        words = jax.device_put(np.ascontiguousarray(words), self.device(batch))
+        return points, self.reduction.batches([words], len(batch.indices), batch.n_members)
 
-    def reduced(self, tile: Tile, rows: Record, slots: int) -> PyTree:
+    def reduced(self, batch: Batch, rows: Snapshot, slots: int) -> PyTree:
         """The records of some tiles; with a reducer, its accumulators, by the programs of the CPU."""
         if self.plan.reduce is None:
             return rows
         parts = []
-        for i in range(len(tile.numbers)):
-            own = jax.tree.map(lambda x, at=tile.members(i): x[at], rows)
+        for i in range(len(batch.indices)):
+            own = jax.tree.map(lambda x, at=batch.member_slice(i): x[at], rows)
             parts.append(reduced_rows(self.plan, self.on_host, own, len(jax.tree.leaves(own)[0]), slots))
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
-    def stepper(self, tile: Tile, points: Point, n: int) -> "GpuStepper":
+    def stepper(self, batch: Batch, points: StepState, n: int) -> "GpuStepper":
         """Ready to go on."""
-        return GpuStepper(self, tile, points, n, self.device(tile))
+        return GpuStepper(self, batch, points, n, self.device(batch))
 
 
 _programs: Bounded[Any] = Bounded()
@@ -140,15 +142,15 @@ _programs: Bounded[Any] = Bounded()
 class GpuStepper:
     """The members of some tiles on one GPU: words × members, which kernels change in place."""
 
-    def __init__(self, program: GpuProgram, tile: Tile, points: Point, n: int, device: Any):
-        self.program, self.plan, self.tile, self.device, self.at = program, program.plan, tile, device, n
-        self.thorough = False
-        self.held = Held(self.plan, tile, program.kernel.by_member)
-        count = tile.count
+    def __init__(self, program: GpuProgram, batch: Batch, points: StepState, n: int, device: Any):
+        self.program, self.plan, self.batch, self.device, self.at = program, program.plan, batch, device, n
+        self.full = False
+        self.held = KernelInputs(self.plan, batch, program.kernel.by_member)
+        count = batch.n_members
         leaves = [np.asarray(x) for x in jax.tree.leaves(points)]
         alike = all(x.strides[0] == 0 for x in leaves)  # what is the same for all members is sent once
         state = np.concatenate([as_words(x[: 1 if alike else count]).T for x in leaves])
-        rooms = (count,), (len(state), count), (program.slots(tile), program.kernel.native.loop.saved, count)
+        rooms = (count,), (len(state), count), (program.slots(batch), program.kernel.native.loop.saved, count)
         begin = _programs.get(("begin", rooms), lambda: jax.jit(partial(_begun, rooms)))
         self.n, self.state, self.slots = begin(*self._put((np.asarray(n), np.ascontiguousarray(state))))
         own = [as_words(np.asarray(x)[:count]).T for x in self.held.own(program.kernel)]
@@ -158,7 +160,7 @@ class GpuStepper:
     def _put(self, x: Any) -> Any:
         return jax.device_put(x, self.device)
 
-    def _use(self, kernel: Kernel) -> None:
+    def _use(self, kernel: StepKernel) -> None:
         """Go on with this kernel."""
         self.kernel, machine = kernel, self.program.machine
         self.uniforms = self._put(np.append(self.held.uniforms(kernel), 0.0))
@@ -169,11 +171,11 @@ class GpuStepper:
             return n, state, slots, jnp.min(n)
 
         self.launch = _programs.get((loop, machine), lambda: machine.jit(launch, (4, 5, 6)))
-        self.source: Source | None = None
+        self.source: IncrementSource | None = None
 
-    def points(self) -> Point:
+    def points(self) -> StepState:
         """Where the members are, in arrays of their own."""
-        padding = self.tile.member.size - self.tile.count
+        padding = self.batch.member.size - self.batch.n_members
         key = self.kernel.shapes, self.kernel.dtypes, padding
         unpack = _programs.get(key, lambda: jax.jit(partial(_unpacked, *key)))
         return jax.tree.unflatten(self.kernel.treedef, unpack(self.state))
@@ -184,11 +186,11 @@ class GpuStepper:
         first, low = self.at // every, self.at
         while low < n1:
             base, end, path = self._path(low, n1)
-            scalars = np.array([self.tile.count, end, base, every, first])
+            scalars = np.array([self.batch.n_members, end, base, every, first])
             given = scalars, self.uniforms, self.own, path, self.n, self.state, self.slots
             self.n, self.state, self.slots, least = self.launch(*given)
             low = int(least)
-            if low < end and not self._more_thorough():
+            if low < end and not self._use_full_kernel():
                 low = self._hard(end, first)
         self.at = n1
         return self._rows(n1 // every - first)
@@ -201,20 +203,20 @@ class GpuStepper:
         if self.source is None or n1 > self.covered:
             first, width = low // BLOCK, width_of(plan)
             window = plan.window(first) if first else plan.first_window
-            self.covered = (first + plan.blocks) * BLOCK
-            self.source = Source(window, self.tile.member.reshape(-1, width), kernel.native.columns)
+            self.covered = (first + plan.window_blocks) * BLOCK
+            self.source = IncrementSource(window, self.batch.member.reshape(-1, width), kernel.native.columns)
         rows = self.source.draw(low // BLOCK, n1)
         base = low // BLOCK * BLOCK
-        path = rows.transpose(1, 2, 0, 3).reshape(rows.shape[1], rows.shape[2], -1)[:, :, : self.tile.count]
+        path = rows.transpose(1, 2, 0, 3).reshape(rows.shape[1], rows.shape[2], -1)[:, :, : self.batch.n_members]
         return base, min(n1, base + rows.shape[1]), self._put(np.ascontiguousarray(path))
 
-    def _more_thorough(self) -> bool:
+    def _use_full_kernel(self) -> bool:
         """Go on with the thorough kernel, unless that was done already, or there is none."""
-        if self.thorough:
+        if self.full:
             return False
-        self.thorough = True
-        kernel = kernel_for(self.plan, self.program.machine.target, thorough=True, drawn=self.kernel.drawn)
-        if isinstance(kernel, Refusal):
+        self.full = True
+        kernel = kernel_for(self.plan, self.program.machine.target, full=True, drawn=self.kernel.drawn)
+        if isinstance(kernel, NotSupported):
             return False
         self._use(kernel)
         return True
@@ -225,11 +227,11 @@ class GpuStepper:
         n = np.array(self.n)
         lanes = np.flatnonzero(n < end)
         target = Cpu(width_of(plan))
-        kernel = kernel_for(plan, target, thorough=True)
-        kernel = kernel_for(plan, target) if isinstance(kernel, Refusal) else kernel
-        assert isinstance(kernel, Kernel)  # what a GPU takes, a CPU does
+        kernel = kernel_for(plan, target, full=True)
+        kernel = kernel_for(plan, target) if isinstance(kernel, NotSupported) else kernel
+        assert isinstance(kernel, StepKernel)  # what a GPU takes, a CPU does
         before = np.ascontiguousarray(np.asarray(self.state)[:, lanes].T)
-        singly = Singly(kernel, self.program.core, plan, self.tile, self.held, int(n.min()))
+        singly = FallbackStepper(kernel, self.program.definition, plan, self.batch, self.held, int(n.min()))
         after = singly.step(lanes, before, n[lanes])
         n[lanes] += 1
         state = np.array(self.state)
@@ -237,7 +239,7 @@ class GpuStepper:
         due = n[lanes] % every == 0
         if due.any():
             points = jax.tree.map(lambda x: x[due], kernel.unpack(after[:, :, None]))
-            saved = [as_words(x) for x in jax.tree.leaves(record(plan.integrator, None, points))]
+            saved = [as_words(x) for x in jax.tree.leaves(take_snapshot(plan.integrator, None, points))]
             slots = np.array(self.slots)
             slots[n[lanes][due] // every - 1 - first, :, lanes[due]] = np.concatenate(saved, axis=1)
             self.slots = self._put(slots)
@@ -250,7 +252,7 @@ class GpuStepper:
         if program.reduction is not None:
             take = _programs.get("one time", lambda: jax.jit(_one_time, static_argnums=2))
             times = (take(self.slots, np.asarray(k), program.reduction.values) for k in range(saved))
-            return program.reduction.tiles(list(times), len(self.tile.numbers), self.tile.count)
+            return program.reduction.batches(list(times), len(self.batch.indices), self.batch.n_members)
         shapes = self.kernel.native.saved
         fetched = min(len(self.slots), 1 << (saved - 1).bit_length()) if saved else 0  # one program for several numbers
         words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :saved]
@@ -261,11 +263,11 @@ class GpuStepper:
             a = a.view(s.dtype) if np.dtype(s.dtype).itemsize >= 8 else a.astype(s.dtype)
             out.append(a.reshape(*a.shape[:2], *s.shape))
             at += size
-        rows: Record = jax.tree.unflatten(jax.tree.structure(shapes), out)
+        rows: Snapshot = jax.tree.unflatten(jax.tree.structure(shapes), out)
         if plan.save is not None:
-            parts = [saved_rows(plan, rows.values[self.tile.members(i)]) for i in range(len(self.tile.numbers))]
+            parts = [saved_rows(plan, rows.values[self.batch.member_slice(i)]) for i in range(len(self.batch.indices))]
             rows = rows._replace(values=jax.tree.map(lambda *x: np.concatenate(x), *parts))
-        return program.reduced(self.tile, rows, plan.slots + 1)
+        return program.reduced(self.batch, rows, plan.save_slots + 1)
 
 
 def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[Array]:
@@ -298,7 +300,7 @@ def _begun(rooms: tuple, n: Array, state: Array) -> tuple[Array, Array, Array]:
 class DeviceReduction:
     """The tree of `reducing` on a GPU: of each saved time, all tiles at once."""
 
-    def __init__(self, machine: Machine, reduction: Reduction, size: int):
+    def __init__(self, machine: GpuRuntime, reduction: ReductionKernels, size: int):
         self.machine, self.reduction, self.size = machine, reduction, size
         self.constants = [np.append(constants(x), 0.0) for x in (reduction.single, reduction.merge)]
 
@@ -307,29 +309,29 @@ class DeviceReduction:
         """Words of what is saved of a member."""
         return self.reduction.values
 
-    def tiles(self, rows: list[Any], tiles: int, count: int) -> PyTree:
+    def batches(self, rows: list[Any], batches: int, count: int) -> PyTree:
         """The accumulators (tiles, times, …) of words (words, members) at some times."""
-        key = self.reduction.single.loop, self.reduction.merge.loop, self.machine, self.size, tiles, count
-        program = _programs.get(key, lambda: self.machine.jit(partial(self._one, tiles, count)))
+        key = self.reduction.single.loop, self.reduction.merge.loop, self.machine, self.size, batches, count
+        program = _programs.get(key, lambda: self.machine.jit(partial(self._one, batches, count)))
         made = [program(x) for x in rows]
         if not made:
-            return jax.tree.map(lambda s: np.zeros((tiles, 0, *s.shape), s.dtype), self.reduction.accumulator)
+            return jax.tree.map(lambda s: np.zeros((batches, 0, *s.shape), s.dtype), self.reduction.accumulator)
         words = np.stack([np.asarray(x) for x in made])  # (times, words, tiles)
-        flat = np.ascontiguousarray(words.transpose(2, 0, 1)).reshape(tiles * len(made), -1, 1)
-        return jax.tree.map(lambda x: x.reshape(tiles, len(made), *x.shape[1:]), self.reduction.leaves(flat))
+        flat = np.ascontiguousarray(words.transpose(2, 0, 1)).reshape(batches * len(made), -1, 1)
+        return jax.tree.map(lambda x: x.reshape(batches, len(made), *x.shape[1:]), self.reduction.leaves(flat))
 
-    def _one(self, tiles: int, count: int, x: Array) -> Array:
+    def _one(self, batches: int, count: int, x: Array) -> Array:
         """Accumulators (words, tiles) of the words (words, members) at one time."""
         words, size = self.reduction.words, self.size
-        x = jnp.pad(x, ((0, 0), (0, tiles * size - count)))
-        acc = self._call(self.reduction.single.loop, self.constants[0], x).reshape(words, tiles, size)
-        member = np.arange(tiles * size).reshape(tiles, size)
+        x = jnp.pad(x, ((0, 0), (0, batches * size - count)))
+        acc = self._call(self.reduction.single.loop, self.constants[0], x).reshape(words, batches, size)
+        member = np.arange(batches * size).reshape(batches, size)
         half = size
         while half > 1:
             half //= 2
             first, second = acc[:, :, :half], acc[:, :, half:]
-            both = jnp.concatenate([first, second]).reshape(2 * words, tiles * half)
-            merged = self._call(self.reduction.merge.loop, self.constants[1], both).reshape(words, tiles, half)
+            both = jnp.concatenate([first, second]).reshape(2 * words, batches * half)
+            merged = self._call(self.reduction.merge.loop, self.constants[1], both).reshape(words, batches, half)
             here = member[:, half : 2 * half] < count
             acc = merged if here.all() else jnp.where(here, merged, first)
         return acc[:, :, 0]

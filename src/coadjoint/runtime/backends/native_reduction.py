@@ -20,16 +20,16 @@ from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.time_loop import Target
 
 from ..plan import Plan
-from .base import Refusal, attempted
+from .base import NotSupported, attempt_native
 from .packing import packed, unpacked, words_in
 
 LARGEST = 256  # words of an accumulator, …
 _OPERATIONS = 2000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
 
-_made: Bounded["Reduction | None"] = Bounded()
+_made: Bounded["ReductionKernels | None"] = Bounded()
 
 
-class Reduction(NamedTuple):
+class ReductionKernels(NamedTuple):
     """A reducer of one kind of saved values as native code."""
 
     single: NativeLoop  # own: what is saved of a member; saved: its accumulator
@@ -49,20 +49,20 @@ class Reduction(NamedTuple):
         return jax.tree.unflatten(jax.tree.structure(self.accumulator), [a[:, 0] for a in arrays])
 
 
-def reduction_for(plan: Plan, target: Target) -> Reduction | None:
+def reduction_for(plan: Plan, target: Target) -> ReductionKernels | None:
     """The reducer of a plan as native code for a target; None if there is none."""
     if plan.reduce is None:
         return None
     arrays, rest = eqx.partition(plan.reduce, eqx.is_array)
     leaves = [np.asarray(x) for x in jax.tree.leaves(arrays)]
     objects = jax.tree.leaves(rest)
-    shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(plan.record.values))
+    shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(plan.snapshot_shape.values))
     about = tuple((x.shape, str(x.dtype), x.tobytes()) for x in leaves), jax.tree.structure(plan.reduce)
-    key: Hashable = (about, tuple(map(_Same, objects)), jax.tree.structure(plan.record.values), shapes, target)
+    key: Hashable = (about, tuple(map(_Same, objects)), jax.tree.structure(plan.snapshot_shape.values), shapes, target)
 
-    def make() -> Reduction | None:
-        made = attempted(lambda: _make(plan.reduce, plan.record.values, plan.accumulator, target))
-        return None if isinstance(made, Refusal) else made
+    def make() -> ReductionKernels | None:
+        made = attempt_native(lambda: _make(plan.reduce, plan.snapshot_shape.values, plan.accumulator_shape, target))
+        return None if isinstance(made, NotSupported) else made
 
     return _made.get(key, make)
 
@@ -80,7 +80,7 @@ class _Same:
         return id(self.x)
 
 
-def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> Reduction | None:
+def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> ReductionKernels | None:
     size = sum(words_in(s.shape, s.dtype) for s in jax.tree.leaves(accumulator))
     if size > LARGEST or not size:
         return None
@@ -102,7 +102,7 @@ def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> R
         like = [(s.shape, s.dtype) for s in jax.tree.leaves(made.saved)]
         if like != [(s.shape, s.dtype) for s in jax.tree.leaves(accumulator)]:
             return None
-    return Reduction(first, second, accumulator, sum(words_in(x.shape, x.dtype) for x in of))
+    return ReductionKernels(first, second, accumulator, sum(words_in(x.shape, x.dtype) for x in of))
 
 
 def constants(native: NativeLoop) -> np.ndarray:
@@ -116,7 +116,7 @@ def constants(native: NativeLoop) -> np.ndarray:
 class CpuReduction:
     """The tree over words in groups of `width` members."""
 
-    def __init__(self, reduction: Reduction):
+    def __init__(self, reduction: ReductionKernels):
         self.reduction = reduction
         self.width = reduction.single.loop.width
         self.constants = {id(x): constants(x) for x in (reduction.single, reduction.merge)}
@@ -125,10 +125,10 @@ class CpuReduction:
     def of(plan: Plan, width: int) -> "CpuReduction | None":
         """That of a plan, if its reducer can be native code."""
         found = reduction_for(plan, Cpu(width))
-        made = None if found is None else attempted(lambda: CpuReduction(found))
-        return None if isinstance(made, Refusal) else made
+        made = None if found is None else attempt_native(lambda: CpuReduction(found))
+        return None if isinstance(made, NotSupported) else made
 
-    def tile(self, words: np.ndarray, count: int) -> PyTree:
+    def batch(self, words: np.ndarray, count: int) -> PyTree:
         """The accumulators (1, times, …) of words (groups, times, words, width) of `count` members and padding."""
         _, times, _, width = words.shape
         if not times:

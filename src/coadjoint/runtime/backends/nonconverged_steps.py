@@ -11,16 +11,16 @@ from jaxtyping import Int
 from stepcompiler.cache import Bounded
 
 from ...drivers import BLOCK, Window
-from ..lapack_lock import alone
-from ..plan import Plan, Tile
-from ..run_state import Clock
+from ..lapack_lock import run_exclusive
+from ..plan import Batch, Plan
+from ..run_state import TimeGrid
 from .packing import as_words
-from .path_sampling import Source
-from .step_kernels import Held, Kernel
-from .xla import Core, careful_step
+from .path_sampling import IncrementSource
+from .step_kernels import KernelInputs, StepKernel
+from .xla import StepDefinition, careful_step
 
 
-class Singly:
+class FallbackStepper:
     """Steps of single members that were not solved in a group or on a GPU.
 
     A member that waits only because another one of its group does is stepped by native code, in a group of copies of
@@ -28,11 +28,13 @@ class Singly:
     its neighbours.
     """
 
-    def __init__(self, kernel: Kernel, core: Core, plan: Plan, tile: Tile, held: Held, first: int):
+    def __init__(
+        self, kernel: StepKernel, definition: StepDefinition, plan: Plan, batch: Batch, held: KernelInputs, first: int
+    ):
         """For steps from the first one on."""
-        self.kernel, self.core, self.plan, self.tile, self.held = kernel, core, plan, tile, held
+        self.kernel, self.definition, self.plan, self.batch, self.held = kernel, definition, plan, batch, held
         self.window = plan.window(first // BLOCK)
-        self.careful = _held(core, self.window, plan.clock)
+        self.careful = _held(definition, self.window, plan.time_grid)
 
     def step(self, lanes: Int[np.ndarray, " k"], words: np.ndarray, n: Int[np.ndarray, " k"]) -> np.ndarray:
         """The words (k, words) of some members of the tile after step n of each."""
@@ -42,7 +44,7 @@ class Singly:
             for now in np.unique(n):
                 at = np.flatnonzero(n == now)
                 words[at], left[at] = self._natively(lanes[at], words[at], int(now))
-        for i in np.flatnonzero(left & (lanes < self.tile.count)):  # padding may stand still: nobody reads it
+        for i in np.flatnonzero(left & (lanes < self.batch.n_members)):  # padding may stand still: nobody reads it
             words[i] = self._carefully(int(lanes[i]), words[i], int(n[i]))
         return words
 
@@ -54,8 +56,8 @@ class Singly:
         given = copies(np.concatenate(own, axis=1)) if own else np.zeros((count, 0, width), np.int64)
         path = np.empty((count, BLOCK, 0, width))
         if not kernel.drawn:
-            member = np.repeat(self.tile.member[lanes][:, None], width, axis=1)
-            path = Source(self.window, member, kernel.native.columns).draw(n // BLOCK, n + 1)
+            member = np.repeat(self.batch.member[lanes][:, None], width, axis=1)
+            path = IncrementSource(self.window, member, kernel.native.columns).draw(n // BLOCK, n + 1)
         at, state = np.full(count, n), copies(words)
         raw = np.empty((count, 1, kernel.native.loop.saved, width), np.int64)
         uniforms, base = self.held.uniforms(kernel), n // BLOCK * BLOCK
@@ -64,11 +66,11 @@ class Singly:
 
     def _carefully(self, lane: int, words: np.ndarray, n: int) -> np.ndarray:
         """Words after step n by the program with all fallbacks."""
-        axes, params = self.core.axes, self.tile.params
+        axes, params = self.definition.axes, self.batch.params
         if axes is not None:
             params = jax.tree.map(lambda x, a: x[lane : lane + 1] if a == 0 else x, params, axes)
-        point, member = self.kernel.unpack(words[None, :, None]), self.tile.member[lane : lane + 1]
-        after = alone(self.careful, member, params, np.full(1, n), np.ones(1, bool), point)
+        point, member = self.kernel.unpack(words[None, :, None]), self.batch.member[lane : lane + 1]
+        after = run_exclusive(self.careful, member, params, np.full(1, n), np.ones(1, bool), point)
         return np.concatenate([as_words(np.asarray(x))[0] for x in jax.tree.leaves(after)])
 
 
@@ -76,12 +78,12 @@ careful_program = eqx.filter_jit(careful_step)
 _programs: Bounded[Callable] = Bounded()
 
 
-def _held(core: Core, window: Window, clock: Clock) -> Callable:
+def _held(definition: StepDefinition, window: Window, time_grid: TimeGrid) -> Callable:
     """`careful_program` with its first arguments given.
 
     What is no array in them is compared once and not at each step, which takes as long as the step.
     """
-    arrays, rest = eqx.partition((core, window, clock), eqx.is_array)
+    arrays, rest = eqx.partition((definition, window, time_grid), eqx.is_array)
     numbers, holding = jax.tree.flatten(arrays)
     objects, around = jax.tree.flatten(rest)
 

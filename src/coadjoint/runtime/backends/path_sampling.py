@@ -13,7 +13,7 @@ from stepcompiler.targets.cpu import Cpu
 
 from ...drivers import BLOCK, BrownianWindow, Increment, Window
 from ..plan import Plan
-from .base import Refusal, attempted
+from .base import NotSupported, attempt_native
 
 _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cache
 _OPERATIONS = 40_000  # of a pair of steps: beyond, compiling takes too long, and XLA draws (the same numbers)
@@ -21,22 +21,22 @@ _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory, or of its motions
 _MANY = 16  # motions: more are drawn one by one, by one program for all of them
 _CELLS = 16  # intervals of a step: so many of one member stand side by side better than members
 
-_loops: Bounded[NativeLoop | Refusal] = Bounded()
+_loops: Bounded[NativeLoop | NotSupported] = Bounded()
 
 
-class Source:
+class IncrementSource:
     """Where the increments of some members come from: the given columns of them, for native code."""
 
     def __init__(self, window: Window, members: Int[np.ndarray, "groups width"], columns: tuple[int, ...]):
         groups, width = members.shape
         self.window, self.members, self.columns = window, members, columns
         self.blocks = max(1, _NUMBERS // (BLOCK * members.size * max(len(columns), 1)))
-        self.motions: Motions | None = None
+        self.motions: PerChannelSource | None = None
         if len(columns) > _MANY and isinstance(window, BrownianWindow) and columns[-1] < window.n_noise:
-            self.motions = Motions.of(window, members, columns, self.blocks)
+            self.motions = PerChannelSource.of(window, members, columns, self.blocks)
         self.out = np.empty((groups, self.blocks * BLOCK, len(columns), width))
-        self.costly = costly(window)
-        self.singly = self.costly and _cells(window) >= _CELLS  # they stand side by side, not members
+        self.needs_subgrid = needs_subgrid(window)
+        self.singly = self.needs_subgrid and _cells(window) >= _CELLS  # they stand side by side, not members
         self.side = _SIDE_BY_SIDE if members.size == 1 and not self.singly else 1
         alone = self.motions is not None or not columns
         if self.singly:
@@ -64,7 +64,7 @@ class Source:
             return np.asarray(_draw(self.window, self.members, b, pairs, self.columns, self.blocks))  # one for all
         each = BLOCK // (2 * self.side)
         first, count = b * each, blocks * each
-        if self.costly:  # no more than is asked for
+        if self.needs_subgrid:  # no more than is asked for
             count = min(count, -(-(end - b * BLOCK) // (2 * self.side)))
             out = out[:, : 2 * self.side * count]
         groups, _, numbers, width = self.rows.shape
@@ -80,7 +80,7 @@ class Source:
         return out
 
 
-class Motions:
+class PerChannelSource:
     """Many Brownian motions, each drawn by itself: those of a trajectory, or the members, stand side by side."""
 
     def __init__(self, ready: "Ready", members: np.ndarray, columns: np.ndarray, rows: int):
@@ -97,7 +97,9 @@ class Motions:
         self.rows = np.empty((len(each), rows, 2, each.shape[1]))
 
     @classmethod
-    def of(cls, window: BrownianWindow, members: np.ndarray, columns: tuple[int, ...], blocks: int) -> "Motions | None":
+    def of(
+        cls, window: BrownianWindow, members: np.ndarray, columns: tuple[int, ...], blocks: int
+    ) -> "PerChannelSource | None":
         """None if the driver has no native code."""
         width = _SIDE_BY_SIDE if members.size == 1 else members.shape[1]
         ready = _ready(window, (), width, 0)
@@ -125,12 +127,12 @@ def _ready(window: Window, columns: tuple[int, ...], width: int, side: int) -> R
     """Native code for pairs of steps, of one motion if `side` is 0; None if the driver has none."""
     leaves, treedef = jax.tree.flatten(window)
     key = treedef, tuple((np.shape(x), x.dtype) for x in leaves), columns, width, side
-    native = _loops.get(key, lambda: attempted(lambda: _make(window, columns, width, side)))
-    ready = native if isinstance(native, Refusal) else attempted(lambda: (native, native.uniforms(leaves)))
-    return None if isinstance(ready, Refusal) else ready
+    native = _loops.get(key, lambda: attempt_native(lambda: _make(window, columns, width, side)))
+    ready = native if isinstance(native, NotSupported) else attempt_native(lambda: (native, native.uniforms(leaves)))
+    return None if isinstance(ready, NotSupported) else ready
 
 
-def costly(window: Window) -> bool:
+def needs_subgrid(window: Window) -> bool:
     """Whether a path has more to draw than increments of its base grid."""
     return isinstance(window, BrownianWindow) and bool(window.level or window.needs.integrals)
 
@@ -146,8 +148,8 @@ def drawn_with_steps(plan: Plan) -> bool:
     Of one trajectory, or of few members, steps are drawn side by side instead.
     """
     window = plan.first_window
-    few = isinstance(window, BrownianWindow) and 0 < window.n_noise <= _MANY and not costly(window)
-    return few and plan.members is not None and plan.tile >= _SIDE_BY_SIDE
+    few = isinstance(window, BrownianWindow) and 0 < window.n_noise <= _MANY and not needs_subgrid(window)
+    return few and plan.members is not None and plan.batch_size >= _SIDE_BY_SIDE
 
 
 def drawing(window: Window) -> Drawing:
@@ -170,7 +172,7 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Na
         here = jax.tree.unflatten(treedef, shared)
         if side == 0:
             drawn = here.pair(member, n, lane[None]).S
-        elif costly(window):
+        elif needs_subgrid(window):
             increments = here.steps(member, 2 * (n * side + lane), 2)
             drawn = jnp.stack(_columns(increments, 2, columns), axis=1)
         else:

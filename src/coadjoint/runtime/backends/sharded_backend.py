@@ -20,12 +20,12 @@ from ...numerics import sharding
 from ...numerics.split_complex import on_gpu
 from ...systems import System
 from ..plan import Plan
-from ..run_state import Point
+from ..run_state import StepState
 
 _LARGE = 2**24  # bytes of slots that are cut before they are sent: to cut is a program for each number of slots
 
 
-class OneDevice:
+class SingleDevice:
     """A whole tile on one device."""
 
     def __init__(self, device: Any):
@@ -41,13 +41,13 @@ class OneDevice:
             return np.zeros((len(x), 0, *x.shape[2:]), x.dtype)
         return np.asarray(x[:, :saved] if x.nbytes > _LARGE else x)[:, :saved]
 
-    def points(self, points: Point) -> Point:
+    def points(self, points: StepState) -> StepState:
         """Where members are."""
         return points
 
-    def call(self, program: Callable, core: Any, *args: Any) -> Any:
+    def call(self, program: Callable, definition: Any, *args: Any) -> Any:
         """program(core, *args)."""
-        return (_for_gpu(program) if on_gpu() else program)(core, *args)
+        return (_for_gpu(program) if on_gpu() else program)(definition, *args)
 
 
 @cache
@@ -57,7 +57,7 @@ def _for_gpu(program: Callable) -> Callable:
     return eqx.filter_jit(program.__wrapped__, **options)  # type: ignore[attr-defined]
 
 
-class Spread:
+class ShardedPlacement:
     """A tile of one member whose n×n matrices are spread over devices, of one process or of several."""
 
     def __init__(self, plan: Plan):
@@ -93,20 +93,20 @@ class Spread:
         """What is in the first slots, to the host of every process; nothing is sent where there is nothing."""
         return self.host(x)[:, :saved] if saved else np.zeros((len(x), 0, *x.shape[2:]), x.dtype)
 
-    def points(self, points: Point) -> Point:
+    def points(self, points: StepState) -> StepState:
         """Where members are; matrices come to the host when somebody asks."""
         shape = lambda x: self._matrices(x.shape, self.n + self.more)
-        return jax.tree.map(lambda x: Later(self, x) if shape(x) else np.asarray(x), points)
+        return jax.tree.map(lambda x: LazyMatrix(self, x) if shape(x) else np.asarray(x), points)
 
-    def call(self, program: Callable, core: Any, *args: Any) -> Any:
+    def call(self, program: Callable, definition: Any, *args: Any) -> Any:
         """program(core, *args), compiled for the mesh."""
         with sharding.over(self.mesh):
-            return _called(self, program, core, args)
+            return _called(self, program, definition, args)
 
-    def core(self, core: Any) -> Any:
+    def definition(self, definition: Any) -> Any:
         """With the system as it is to be computed here."""
         with sharding.over(self.mesh):
-            return retraced(core)
+            return retraced(definition)
 
     def cut(self, tree: PyTree) -> PyTree:
         """Without the zeros, in compiled code."""
@@ -127,31 +127,31 @@ class Spread:
         return hash((self.n, self.mesh))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spread) and (self.n, self.mesh) == (other.n, other.mesh)
+        return isinstance(other, ShardedPlacement) and (self.n, self.mesh) == (other.n, other.mesh)
 
 
 @eqx.filter_jit
-def _called(where: Spread, program: Callable, core: Any, args: tuple) -> Any:
-    return where.filled(program(core, *where.cut(args)))
+def _called(where: ShardedPlacement, program: Callable, definition: Any, args: tuple) -> Any:
+    return where.filled(program(definition, *where.cut(args)))
 
 
-def retraced(core: Any) -> Any:
+def retraced(definition: Any) -> Any:
     """With the functions of the flow that its system knows traced for the mesh or the GPU; those of users stay."""
-    system: System = core.system
+    system: System = definition.system
     flow = getattr(system, "_flow", None)
     if flow is None or not system.algebra.by_conjugation:
-        return core
+        return definition
     if on_gpu():
         flow = eqx.tree_at(lambda f: f.surface, flow, flow.surface.for_gpu())
     state = jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)
     traced = intern(flow.hamiltonian, state), intern(flow.stream, state)
-    return eqx.tree_at(lambda c: (c.system.h, c.system.grad_h), core, traced)
+    return eqx.tree_at(lambda c: (c.system.h, c.system.grad_h), definition, traced)
 
 
-class Later:
+class LazyMatrix:
     """A spread matrix, which comes to the host when it is asked for."""
 
-    def __init__(self, where: Spread, x: Array):
+    def __init__(self, where: ShardedPlacement, x: Array):
         self.where, self.x, self.dtype = where, x, x.dtype
         self.shape = (*x.shape[:-2], where.n, where.n)
         self.ndim = len(self.shape)

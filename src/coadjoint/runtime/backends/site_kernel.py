@@ -29,8 +29,8 @@ from ...drivers import BrownianWindow, Increment, Needs
 from ...systems import System
 from ..executors import cores
 from ..plan import Plan
-from ..run_state import start
-from .base import Refusal, attempted
+from ..run_state import initial_state
+from .base import NotSupported, attempt_native
 
 _OPERATIONS = 20_000  # of a sweep
 _SHARE = 2**14  # sites that are worth a thread
@@ -87,7 +87,7 @@ class Layout(NamedTuple):
     path: int  # increments at a site
 
 
-class Kernel(NamedTuple):
+class SiteKernel(NamedTuple):
     """The sweeps of a step, the one that draws the path for two steps, and where all that lies."""
 
     sweeps: list[Sweep]
@@ -96,7 +96,7 @@ class Kernel(NamedTuple):
     by_site: tuple[bool, ...]  # which numbers of the system are
 
 
-_kernels: Bounded[Kernel | Refusal] = Bounded()
+_kernels: Bounded[SiteKernel | NotSupported] = Bounded()
 
 
 def copies(plan: Plan) -> int:
@@ -105,33 +105,33 @@ def copies(plan: Plan) -> int:
     return algebra.counts[0] if isinstance(algebra, Product) and len(algebra.kinds) == 1 else 0
 
 
-def kernel_for(plan: Plan, thorough: bool = False) -> Kernel | Refusal:
+def kernel_for(plan: Plan, full: bool = False) -> SiteKernel | NotSupported:
     """The kernel of a plan, or why there is none; found out once for plans alike."""
-    arrays = [x for x in jax.tree.leaves((plan.system, plan.point, plan.increment)) if hasattr(x, "dtype")]
+    arrays = [x for x in jax.tree.leaves((plan.system, plan.state_shape, plan.increment_shape)) if hasattr(x, "dtype")]
     window = jax.tree.structure(plan.first_window)
-    key = plan.structure, tuple((x.shape, str(x.dtype)) for x in arrays), window, thorough
+    key = plan.structure_key, tuple((x.shape, str(x.dtype)) for x in arrays), window, full
 
-    def make() -> Kernel | Refusal:
-        return attempted(lambda: _tried(plan, _make(plan, thorough)))
+    def make() -> SiteKernel | NotSupported:
+        return attempt_native(lambda: _tried(plan, _make(plan, full)))
 
     return _kernels.get(key, make)
 
 
-def _tried(plan: Plan, kernel: Kernel) -> Kernel:
+def _tried(plan: Plan, kernel: SiteKernel) -> SiteKernel:
     """A kernel for which threads were started once, and the numbers computed that all sites share."""
     leaves = jax.tree.leaves(eqx.filter(plan.system, eqx.is_array))
-    shared = [*(x for x, here in zip(leaves, kernel.by_site, strict=True) if not here), plan.clock.dt]
+    shared = [*(x for x, here in zip(leaves, kernel.by_site, strict=True) if not here), plan.time_grid.dt]
     with ThreadPoolExecutor(threads_for(kernel)) as pool:
         list(pool.map(lambda sweep: sweep.uniforms(shared), kernel.sweeps))
     return kernel
 
 
-def threads_for(kernel: Kernel) -> int:
+def threads_for(kernel: SiteKernel) -> int:
     """How many threads share the sites of a member."""
     return max(1, min(cores(), kernel.layout.sites // _SHARE))
 
 
-def _make(plan: Plan, thorough: bool) -> Kernel:
+def _make(plan: Plan, full: bool) -> SiteKernel:
     """Write and compile the sweeps."""
     system, sites, method = plan.system, copies(plan), plan.integrator.fast()
     _check(plan, sites)
@@ -162,8 +162,8 @@ def _make(plan: Plan, thorough: bool) -> Kernel:
     places, fixed = layout.places[: len(flat)], layout.places[len(flat) :]
     outputs = [None if s else Place("new", p.plane) for s, p in zip(stays, places, strict=True)]
     plans, layout.planes["kept"] = cut(closed, len(patterns), [*fixed, *places, Place("path")], outputs)
-    sweeps = [Sweep(p, patterns, sites, _OPERATIONS, thorough) for p in plans]
-    return Kernel(sweeps, _drawing(plan, sites), layout, by_site)
+    sweeps = [Sweep(p, patterns, sites, _OPERATIONS, full) for p in plans]
+    return SiteKernel(sweeps, _drawing(plan, sites), layout, by_site)
 
 
 def _check(plan: Plan, sites: int) -> None:
@@ -179,8 +179,8 @@ def _site_point(plan: Plan, factor: LieAlgebra, sites: int) -> tuple[Any, PyTree
     """Shapes of the state, and of what the method carries along, at one site; the whole has them of all sites."""
     site: Any = SiteSystem(plan.system, factor, sites, None)
     mu = jax.ShapeDtypeStruct((factor.dim,), jnp.float64)
-    own = jax.eval_shape(lambda mu: start(site, plan.integrator, mu, plan.group), mu)
-    both = zip(jax.tree.leaves(own[:2]), jax.tree.leaves(plan.point[:2]), strict=True)
+    own = jax.eval_shape(lambda mu: initial_state(site, plan.integrator, mu, plan.group), mu)
+    both = zip(jax.tree.leaves(own[:2]), jax.tree.leaves(plan.state_shape[:2]), strict=True)
     if factor.shape != mu.shape or any(a.size * sites != b.size for a, b in both):
         raise Refused("What a step carries along of large lattices of such copies has no native code.")
     return own[:2]

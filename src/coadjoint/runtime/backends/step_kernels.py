@@ -17,9 +17,9 @@ from ...integrators.base import Integrator
 from ...integrators.implicit import from_near
 from ...systems import System
 from ..member_params import with_params
-from ..plan import Plan, Tile
-from ..run_state import Point, Record, record, try_step
-from .base import Refusal, attempted
+from ..plan import Batch, Plan
+from ..run_state import Snapshot, StepState, take_snapshot, try_step
+from .base import NotSupported, attempt_native
 from .packing import packed, unpacked
 from .path_sampling import drawing
 
@@ -27,7 +27,7 @@ OPERATIONS = 20_000  # scalar operations up to which native code pays: beyond, c
 WIDTH = 8  # members side by side on a CPU
 
 
-class Kernel(NamedTuple):
+class StepKernel(NamedTuple):
     """The native loop of a system and a method, and how their points are laid out in it."""
 
     native: NativeLoop
@@ -46,7 +46,7 @@ class Kernel(NamedTuple):
         """Arrays that lead with members as words (groups, words, width)."""
         return packed(jax.tree.leaves(tree), self.width)
 
-    def unpack(self, words: np.ndarray) -> Point:
+    def unpack(self, words: np.ndarray) -> StepState:
         """The points of all members from words (groups, words, width)."""
         arrays = unpacked(words[:, None], self.shapes, self.dtypes)
         return jax.tree.unflatten(self.treedef, [a[:, 0] for a in arrays])
@@ -54,26 +54,35 @@ class Kernel(NamedTuple):
 
 # Making kernels.
 
-_kernels: Bounded[Kernel | Refusal] = Bounded()
+_kernels: Bounded[StepKernel | NotSupported] = Bounded()
 _marks: Bounded[tuple[tuple[bool, ...], tuple[bool, ...]]] = Bounded()
 
 
-def kernel_for(plan: Plan, target: Target, thorough: bool = False, drawn: bool = False) -> Kernel | Refusal:
+def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = False) -> StepKernel | NotSupported:
     """The kernel for the step of a plan, or why there is none; found out once for plans alike.
 
     `drawn`: it draws the path itself.
     """
     leaves = _numbers(plan.system)
     axes = jax.tree.leaves(plan.axes, is_leaf=lambda x: x is None)
-    is_param, by_member = _marks.get((plan.structure, *axes), lambda: (_is_param(plan), _by_member(plan)))
+    is_param, by_member = _marks.get((plan.structure_key, *axes), lambda: (_is_param(plan), _by_member(plan)))
     marked = zip(leaves, is_param, by_member, strict=True)
     patterns = tuple(free(x) if p else pattern(x) for x, p, m in marked if not m)
-    shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.point, plan.increment)))
+    shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.state_shape, plan.increment_shape)))
     window = jax.tree.structure(plan.first_window) if drawn else None
-    key = plan.structure, jax.tree.structure(plan.increment), patterns, shapes, by_member, target, thorough, window
+    key = (
+        plan.structure_key,
+        jax.tree.structure(plan.increment_shape),
+        patterns,
+        shapes,
+        by_member,
+        target,
+        full,
+        window,
+    )
 
-    def make() -> Kernel | Refusal:
-        return attempted(lambda: _tried(plan, _make(plan, patterns, by_member, target, thorough, drawn)))
+    def make() -> StepKernel | NotSupported:
+        return attempt_native(lambda: _tried(plan, _make(plan, patterns, by_member, target, full, drawn)))
 
     return _kernels.get(key, make)
 
@@ -104,25 +113,25 @@ def _is_param(plan: Plan) -> tuple[bool, ...]:
 
 def width_of(plan: Plan) -> int:
     """Members side by side on a CPU."""
-    return 1 if plan.members is None else min(WIDTH, plan.tile)
+    return 1 if plan.members is None else min(WIDTH, plan.batch_size)
 
 
-def shared_inputs(plan: Plan, kernel: Kernel, system: System) -> np.ndarray:
+def shared_inputs(plan: Plan, kernel: StepKernel, system: System) -> np.ndarray:
     """What a kernel reads of what all members share: numbers of the system, times, and constants of the path."""
     numbers = [x for x, m in zip(_numbers(system), kernel.by_member, strict=True) if not m]
-    words, drawn = kernel.native.uniforms([*numbers, plan.clock.t0, plan.clock.dt]), kernel.native.drawn
+    words, drawn = kernel.native.uniforms([*numbers, plan.time_grid.t0, plan.time_grid.dt]), kernel.native.drawn
     return words if drawn is None else np.concatenate([words, drawn(jax.tree.leaves(plan.first_window))])
 
 
-def _tried(plan: Plan, kernel: Kernel) -> Kernel:
+def _tried(plan: Plan, kernel: StepKernel) -> StepKernel:
     """The kernel, once its shared inputs have been computed; the plan of a cluster's worker has no members."""
     shared_inputs(plan, kernel, plan.system)
     return kernel
 
 
 def _make(
-    plan: Plan, patterns: tuple, by_member: tuple[bool, ...], target: Target, thorough: bool, drawn: bool
-) -> Kernel:
+    plan: Plan, patterns: tuple, by_member: tuple[bool, ...], target: Target, full: bool, drawn: bool
+) -> StepKernel:
     """Write and compile the step of one member."""
     numbers, rest = eqx.partition(plan.system, eqx.is_array)
     leaves, treedef = jax.tree.flatten(numbers)
@@ -130,39 +139,39 @@ def _make(
     fast = plan.integrator.fast()
 
     def step(
-        method: Integrator, shared: list, own: list, point: Point, n: Array, dS: Increment
-    ) -> tuple[Point, Record, Array]:
+        method: Integrator, shared: list, own: list, point: StepState, n: Array, dS: Increment
+    ) -> tuple[StepState, Snapshot, Array]:
         *shared, t0, dt = shared
         given, mine = iter(shared), iter(own)
         numbers = jax.tree.unflatten(treedef, [next(mine if m else given) for m in by_member])
         new, valid = try_step(eqx.combine(numbers, rest), method, t0, dt, n, dS, point)
-        return new, record(plan.integrator, None, new), valid
+        return new, take_snapshot(plan.integrator, None, new), valid
 
     scalar = free(0.0)
-    point, draw = plan.point, None
+    point, draw = plan.state_shape, None
     if drawn:
         own, draw = [*own, jax.ShapeDtypeStruct((), np.int64)], drawing(plan.first_window)
-    steps = partial(step, from_near(fast)), partial(step, fast) if thorough else None
+    steps = partial(step, from_near(fast)), partial(step, fast) if full else None
     native = native_loop(
-        steps[0], [*patterns, scalar, scalar], own, point, plan.increment, target, OPERATIONS, steps[1], draw
+        steps[0], [*patterns, scalar, scalar], own, point, plan.increment_shape, target, OPERATIONS, steps[1], draw
     )
     words = jax.tree.leaves(point)
     layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)
-    return Kernel(native, drawn, by_member, jax.tree.structure(point), *layout)
+    return StepKernel(native, drawn, by_member, jax.tree.structure(point), *layout)
 
 
-class Held:
+class KernelInputs:
     """What kernels read of a tile beside its states: numbers that members share, and each member's own."""
 
-    def __init__(self, plan: Plan, tile: Tile, by_member: tuple[bool, ...]):
-        self.plan, self.members = plan, tile.member
-        self.system = plan.system if plan.axes is None else with_params(plan.system, tile.params)
+    def __init__(self, plan: Plan, batch: Batch, by_member: tuple[bool, ...]):
+        self.plan, self.members = plan, batch.member
+        self.system = plan.system if plan.axes is None else with_params(plan.system, batch.params)
         self.params = [x for x, m in zip(_numbers(self.system), by_member, strict=True) if m]
 
-    def uniforms(self, kernel: Kernel) -> np.ndarray:
+    def uniforms(self, kernel: StepKernel) -> np.ndarray:
         """What a kernel reads of what all share."""
         return shared_inputs(self.plan, kernel, self.system)
 
-    def own(self, kernel: Kernel) -> list[Any]:
+    def own(self, kernel: StepKernel) -> list[Any]:
         """What a kernel reads of each member, as arrays that lead with members."""
         return [*self.params, self.members] if kernel.drawn else self.params

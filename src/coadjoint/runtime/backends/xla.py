@@ -25,19 +25,19 @@ from ...drivers import BLOCK, Window
 from ...integrators.base import Integrator
 from ...numerics.split_complex import on_gpu
 from ...systems import System
-from ..lapack_lock import alone, uses_lapack
+from ..lapack_lock import run_exclusive, uses_lapack
 from ..member_params import params_of, with_params
-from ..plan import Plan, Tile
+from ..plan import Batch, Plan
 from ..reduction_tree import accumulated
-from ..run_state import Clock, Point, Record, Totals, one_step, record, start, try_step
-from .sharded_backend import OneDevice, Spread, retraced
+from ..run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step, try_step
+from .sharded_backend import ShardedPlacement, SingleDevice, retraced
 
 _DRAWN = 2**20  # numbers of a path that are drawn at once
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)  # no Module of equinox, which takes longer to make: a short run would feel it
-class Core:
+class StepDefinition:
     """What compiled code must know of a plan."""
 
     system: System
@@ -48,9 +48,9 @@ class Core:
     single: bool = field(metadata={"static": True})  # one trajectory: no axis of members inside
 
     @staticmethod
-    def of(plan: Plan) -> "Core":
+    def of(plan: Plan) -> "StepDefinition":
         """That of a plan."""
-        return Core(plan.system, plan.integrator, plan.save, plan.group, plan.axes, plan.single)
+        return StepDefinition(plan.system, plan.integrator, plan.save, plan.group, plan.axes, plan.single)
 
     def with_params(self, params: PyTree) -> System:
         """The system of one member."""
@@ -64,9 +64,9 @@ class Core:
         out = fn(jax.tree.map(lambda x: x[0], members), own)
         return jax.tree.map(lambda x: x[None], out)
 
-    def record(self, point: Point) -> Record:
+    def take_snapshot(self, point: StepState) -> Snapshot:
         """What is saved of a point."""
-        return record(self.integrator, self.save, point)
+        return take_snapshot(self.integrator, self.save, point)
 
 
 def prepare(plan: Plan) -> "XlaProgram":
@@ -78,44 +78,46 @@ class XlaProgram:
     """Tiles as XLA programs, one device after the other."""
 
     backend, reason = "xla", ""
-    together: int = 1
-    workers: int | None = None
+    batches_per_launch: int = 1
+    max_concurrency: int | None = None
     merge: Callable[[PyTree, PyTree], PyTree] | None = None
 
     def __init__(self, plan: Plan):
-        self.plan, self.core = plan, Core.of(plan)
-        self.starts = Starts(plan, self.core)
-        self.spread = Spread(plan) if len(plan.devices) > 1 else None
+        self.plan, self.definition = plan, StepDefinition.of(plan)
+        self.starts = InitialStateCache(plan, self.definition)
+        self.spread = ShardedPlacement(plan) if len(plan.devices) > 1 else None
         if self.spread is not None:
-            self.core = self.spread.core(self.core)
+            self.definition = self.spread.definition(self.definition)
         elif on_gpu():
-            self.core = retraced(self.core)
-        self.call = alone if plan.tiles == 1 or _step_uses_lapack(plan) else lambda program, *args: program(*args)
+            self.definition = retraced(self.definition)
+        self.call = (
+            run_exclusive if plan.n_batches == 1 or _step_uses_lapack(plan) else lambda program, *args: program(*args)
+        )
 
-    def placed(self) -> AbstractContextManager[Any]:
+    def device_context(self) -> AbstractContextManager[Any]:
         """Wherever JAX computes."""
         return nullcontext()
 
-    def slots(self, tile: Tile) -> int:
+    def slots(self, batch: Batch) -> int:
         """As the plan has it."""
-        return self.plan.slots
+        return self.plan.save_slots
 
-    def start(self, tile: Tile) -> tuple[Point, PyTree]:
+    def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = self.starts(tile)
+        points, first = self.starts(batch)
         return points, reduced_by_xla(self.plan, first, 1)
 
-    def stepper(self, tile: Tile, points: Point, n: int) -> "XlaStepper":
+    def stepper(self, batch: Batch, points: StepState, n: int) -> "XlaStepper":
         """Ready to go on."""
         if self.spread is not None:
-            return XlaStepper(self, tile, points, n, self.spread)
+            return XlaStepper(self, batch, points, n, self.spread)
         devices = self.plan.devices or jax.local_devices()
-        return XlaStepper(self, tile, points, n, OneDevice(devices[tile.numbers.start % len(devices)]))
+        return XlaStepper(self, batch, points, n, SingleDevice(devices[batch.indices.start % len(devices)]))
 
 
-def reduced_by_xla(plan: Plan, rows: Record, slots: int) -> PyTree:
+def reduced_by_xla(plan: Plan, rows: Snapshot, slots: int) -> PyTree:
     """The rows of a tile, at most so many times; with a reducer, its accumulators of them."""
-    return rows if plan.reduce is None else accumulated(plan.reduce, rows.values, slots, plan.tile)
+    return rows if plan.reduce is None else accumulated(plan.reduce, rows.values, slots, plan.batch_size)
 
 
 def _step_uses_lapack(plan: Plan) -> bool:
@@ -123,77 +125,79 @@ def _step_uses_lapack(plan: Plan) -> bool:
 
     def find() -> bool:
         fast = plan.integrator.fast()
-        step = lambda n, dS, point: try_step(plan.system, fast, plan.clock.t0, plan.clock.dt, n, dS, point)
-        return uses_lapack(step, jax.ShapeDtypeStruct((), jnp.int64), plan.increment, plan.point)
+        step = lambda n, dS, point: try_step(plan.system, fast, plan.time_grid.t0, plan.time_grid.dt, n, dS, point)
+        return uses_lapack(step, jax.ShapeDtypeStruct((), jnp.int64), plan.increment_shape, plan.state_shape)
 
-    return _lapack.get((plan.structure, plan.needs), find)
+    return _lapack.get((plan.structure_key, plan.needs), find)
 
 
 _lapack: Bounded[bool] = Bounded()
 
 
-class Starts:
+class InitialStateCache:
     """The points of tiles before the first step, computed once where all members start alike."""
 
-    def __init__(self, plan: Plan, core: Core):
-        self.core = core
-        self.alike = plan.axes is None and not (plan.states_by_member or plan.turned_by_member)
-        self.found: dict[int, tuple[Point, Record]] = {}  # by the size of a tile
+    def __init__(self, plan: Plan, definition: StepDefinition):
+        self.definition = definition
+        self.alike = plan.axes is None and not (plan.mu0_by_member or plan.g0_by_member)
+        self.found: dict[int, tuple[StepState, Snapshot]] = {}  # by the size of a tile
 
-    def __call__(self, tile: Tile) -> tuple[Point, Record]:
+    def __call__(self, batch: Batch) -> tuple[StepState, Snapshot]:
         """The points, padding included, and what is saved of them, without padding."""
-        size = tile.member.size
-        points, first = self.found.get(size) or start_tile(self.core, tile)
-        if self.alike and tile.count == size:
+        size = batch.member.size
+        points, first = self.found.get(size) or initial_batch(self.definition, batch)
+        if self.alike and batch.n_members == size:
             self.found[size] = points, first
-        return points, jax.tree.map(lambda x: x[: tile.count], first)
+        return points, jax.tree.map(lambda x: x[: batch.n_members], first)
 
 
-def start_tile(core: Core, tile: Tile) -> tuple[Point, Record]:
+def initial_batch(definition: StepDefinition, batch: Batch) -> tuple[StepState, Snapshot]:
     """The points before the first step, padding included, and what is saved of them, without padding."""
-    leaves, structure = jax.tree.flatten(core)
+    leaves, structure = jax.tree.flatten(definition)
     program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
-    carry, first = alone(program, leaves, tile.mu0, tile.g0, tile.params)
-    mu0: Any = tile.mu0
-    points = Point(mu0, carry, Totals.zero(tile.member.shape))
-    return points, jax.tree.map(lambda x: np.asarray(x)[: tile.count, None], first)
+    carry, first = run_exclusive(program, leaves, batch.mu0, batch.g0, batch.params)
+    mu0: Any = batch.mu0
+    points = StepState(mu0, carry, SolverTotals.zero(batch.member.shape))
+    return points, jax.tree.map(lambda x: np.asarray(x)[: batch.n_members, None], first)
 
 
 _starts: Bounded[Callable] = Bounded()  # calls of these cost less than those of equinox's
 
 
-def _start(core: Core, mu0: Array, g0: PyTree, params: PyTree) -> tuple[PyTree, Record]:
+def _start(definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree) -> tuple[PyTree, Snapshot]:
     """What the method carries along, and what is saved; all else of the points is known."""
 
-    def one(own: tuple, params: PyTree) -> tuple[PyTree, Record]:
+    def one(own: tuple, params: PyTree) -> tuple[PyTree, Snapshot]:
         mu0, g0 = own
-        point = start(core.with_params(params), core.integrator, mu0, core.group, g0)
-        return point.carry, core.record(point)
+        point = initial_state(definition.with_params(params), definition.integrator, mu0, definition.group, g0)
+        return point.carry, definition.take_snapshot(point)
 
-    return core.each(one, (mu0, g0), params)
+    return definition.each(one, (mu0, g0), params)
 
 
-class Slots(eqx.Module):
+class SaveBuffer(eqx.Module):
     """Where saved values go: arrays (member, slot, …).
 
     What is saved after step n goes to slot n // save_every − first. There is one slot more than a chunk fills, for the
     careful steps of an interval that it does not complete.
     """
 
-    values: Record
+    values: Snapshot
     first: Int[Array, ""]
 
 
 class XlaStepper:
     """A tile at some place. `next` is the step before which each member stands."""
 
-    def __init__(self, program: XlaProgram, tile: Tile, points: Point, n: int, where: OneDevice | Spread):
-        self.plan, self.core, self.call = program.plan, program.core, program.call
-        self.tile, self.n, self.where = tile, n, where
+    def __init__(
+        self, program: XlaProgram, batch: Batch, points: StepState, n: int, where: SingleDevice | ShardedPlacement
+    ):
+        self.plan, self.definition, self.call = program.plan, program.definition, program.call
+        self.batch, self.n, self.where = batch, n, where
         plan = self.plan
-        size = tile.member.size
-        empty = jax.tree.map(lambda s: np.zeros((size, plan.slots + 1, *s.shape), s.dtype), plan.record)
-        held = tile.member, tile.params, points, np.full(size, n), empty
+        size = batch.member.size
+        empty = jax.tree.map(lambda s: np.zeros((size, plan.save_slots + 1, *s.shape), s.dtype), plan.snapshot_shape)
+        held = batch.member, batch.params, points, np.full(size, n), empty
         self.member, self.params, self.at, self.next, self.slots = where.put(held)
 
     def advance(self, n1: int) -> PyTree:
@@ -202,43 +206,43 @@ class XlaStepper:
         window = plan.window(self.n // BLOCK)
         first = self.n // plan.save_every
         begin: Any = np.asarray(first)  # given anew to each call: what comes back is bound to a device, another program
-        about = self.core, window, plan.clock, self.member, self.params
+        about = self.definition, window, plan.time_grid, self.member, self.params
         low = self.n
         while low < n1:
             bounds = np.asarray(low), np.asarray(n1)
-            held = self.at, self.next, Slots(self.slots, begin)
+            held = self.at, self.next, SaveBuffer(self.slots, begin)
             self.at, self.next, slots = self.call(where.call, _advance, *about, *bounds, *held)
             waiting = np.asarray(self.next) < n1
             if waiting.any():
-                held = self.at, self.next, Slots(slots.values, begin)
-                self.at, self.next, slots = alone(where.call, _careful, *about, jnp.asarray(waiting), *held)
+                held = self.at, self.next, SaveBuffer(slots.values, begin)
+                self.at, self.next, slots = run_exclusive(where.call, _careful, *about, jnp.asarray(waiting), *held)
             self.slots = slots.values
             low = int(np.asarray(self.next).min())
         self.n = n1
         saved = n1 // plan.save_every - first
-        rows = jax.tree.map(lambda x: where.rows(x, saved)[: self.tile.count], self.slots)
-        return reduced_by_xla(plan, rows, plan.slots + 1)
+        rows = jax.tree.map(lambda x: where.rows(x, saved)[: self.batch.n_members], self.slots)
+        return reduced_by_xla(plan, rows, plan.save_slots + 1)
 
-    def points(self) -> Point:
+    def points(self) -> StepState:
         """Where the members are."""
         return self.where.points(self.at)
 
 
 @eqx.filter_jit
 def _advance(
-    core: Core,
+    definition: StepDefinition,
     window: Window,
-    clock: Clock,
+    time_grid: TimeGrid,
     member: Int[Array, " size"],
     params: PyTree,
     n0: Int[Array, ""],
     n1: Int[Array, ""],
-    points: Point,
+    points: StepState,
     next: Int[Array, " size"],
-    slots: Slots,
-) -> tuple[Point, Int[Array, " size"], Slots]:
+    slots: SaveBuffer,
+) -> tuple[StepState, Int[Array, " size"], SaveBuffer]:
     """Steps n₀ … n₁ − 1 without fallbacks. A member takes step n if it stands before it, and if it comes out valid."""
-    fast, size = core.integrator.fast(), _drawn_together(window, member)
+    fast, size = definition.integrator.fast(), _drawn_together(window, member)
 
     def going(state: tuple, end: Int[Array, ""]) -> Bool[Array, ""]:
         n, _, next, _ = state
@@ -246,19 +250,19 @@ def _advance(
 
     def block(state: tuple) -> tuple:
         b = state[0] // size
-        increments = core.each(lambda member, _: window.steps(member, b * size, size), member, params)
+        increments = definition.each(lambda member, _: window.steps(member, b * size, size), member, params)
 
-        def one(own: tuple, params: PyTree) -> tuple[Point, Bool[Array, ""]]:
+        def one(own: tuple, params: PyTree) -> tuple[StepState, Bool[Array, ""]]:
             increments, point, n = own
             dS = jax.tree.map(lambda x: x[n % size], increments)
-            return try_step(core.with_params(params), fast, clock.t0, clock.dt, n, dS, point)
+            return try_step(definition.with_params(params), fast, time_grid.t0, time_grid.dt, n, dS, point)
 
         def step(state: tuple) -> tuple:
             n, points, next, slots = state
-            new, valid = core.each(one, (increments, points, jnp.full_like(next, n)), params)
+            new, valid = definition.each(one, (increments, points, jnp.full_like(next, n)), params)
             taken = valid & (next == n)
             points = _where(taken, new, points)
-            return n + 1, points, next + taken, _put(core, clock, params, n, taken, points, slots)
+            return n + 1, points, next + taken, _put(definition, time_grid, params, n, taken, points, slots)
 
         return jax.lax.while_loop(lambda s: going(s, jnp.minimum(n1, (b + 1) * size)), step, state)
 
@@ -280,59 +284,69 @@ def _where(taken: Bool[Array, " size"], new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(taken.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
-def _put(core: Core, clock: Clock, params: PyTree, n: Array, taken: Array, points: Point, slots: Slots) -> Slots:
+def _put(
+    definition: StepDefinition,
+    time_grid: TimeGrid,
+    params: PyTree,
+    n: Array,
+    taken: Array,
+    points: StepState,
+    slots: SaveBuffer,
+) -> SaveBuffer:
     """The slots after step n of some members; the user's `save` is evaluated where a saving interval ends."""
-    at = n // clock.save_every - slots.first
+    at = n // time_grid.save_every - slots.first
 
-    def row(points: Point) -> Record:
-        return core.each(lambda point, _: core.record(point), points, params)
+    def row(points: StepState) -> Snapshot:
+        return definition.each(lambda point, _: definition.take_snapshot(point), points, params)
 
-    def put(values: Record) -> Record:
+    def put(values: Snapshot) -> Snapshot:
         old = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, at, 1, keepdims=False), values)
         new = _where(taken, row(points), old)
         return jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, at, 1), values, new)
 
-    due = (n + 1) % clock.save_every == 0
-    return Slots(jax.lax.cond(due, put, lambda values: values, slots.values), slots.first)
+    due = (n + 1) % time_grid.save_every == 0
+    return SaveBuffer(jax.lax.cond(due, put, lambda values: values, slots.values), slots.first)
 
 
 @eqx.filter_jit
 def _careful(
-    core: Core,
+    definition: StepDefinition,
     window: Window,
-    clock: Clock,
+    time_grid: TimeGrid,
     member: Int[Array, " size"],
     params: PyTree,
     waiting: Bool[Array, " size"],
-    points: Point,
+    points: StepState,
     next: Int[Array, " size"],
-    slots: Slots,
-) -> tuple[Point, Int[Array, " size"], Slots]:
+    slots: SaveBuffer,
+) -> tuple[StepState, Int[Array, " size"], SaveBuffer]:
     """One step, with all fallbacks, of the members that wait before it."""
-    points = careful_step(core, window, clock, member, params, next, waiting, points)
-    at = next // clock.save_every - slots.first
-    rows = core.each(lambda point, _: core.record(point), points, params)
+    points = careful_step(definition, window, time_grid, member, params, next, waiting, points)
+    at = next // time_grid.save_every - slots.first
+    rows = definition.each(lambda point, _: definition.take_snapshot(point), points, params)
     old = jax.tree.map(lambda a: a[jnp.arange(len(at)), at], slots.values)
     values = jax.tree.map(lambda a, x: a.at[jnp.arange(len(at)), at].set(x), slots.values, _where(waiting, rows, old))
-    return points, next + waiting, Slots(values, slots.first)
+    return points, next + waiting, SaveBuffer(values, slots.first)
 
 
 def careful_step(
-    core: Core,
+    definition: StepDefinition,
     window: Window,
-    clock: Clock,
+    time_grid: TimeGrid,
     member: Int[Array, " size"],
     params: PyTree,
     n: Int[Array, " size"],
     active: Bool[Array, " size"],
-    points: Point,
-) -> Point:
+    points: StepState,
+) -> StepState:
     """Step n of each active member, by the method with all its fallbacks."""
     size = _drawn_together(window, member)
 
-    def one(own: tuple, params: PyTree) -> Point:
+    def one(own: tuple, params: PyTree) -> StepState:
         member, n, point = own
         dS = jax.tree.map(lambda x: x[n % size], window.steps(member, n // size * size, size))
-        return one_step(core.with_params(params), core.integrator, clock.t0, clock.dt, n, dS, point)
+        return take_step(
+            definition.with_params(params), definition.integrator, time_grid.t0, time_grid.dt, n, dS, point
+        )
 
-    return _where(active, core.each(one, (member, n, points), params), points)
+    return _where(active, definition.each(one, (member, n, points), params), points)

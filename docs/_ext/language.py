@@ -103,7 +103,7 @@ def parameters(found: Any) -> list[str]:
 
 def plain_sections(text: str) -> str:
     """A docstring without the headings of its NumPy-style sections and the lines `name : type` in them."""
-    body, *sections = re.split(r"^(?:\w+ ?)+\n-{3,}\n", text, flags=re.MULTILINE)
+    body, *sections = re.split(r"^\w[\w ]*\n-{3,}\n", text, flags=re.MULTILINE)
     return "\n\n".join([body, *(re.sub(r"^\S.* : .*$|^ {4}", "", part, flags=re.MULTILINE) for part in sections)])
 
 

@@ -127,8 +127,9 @@ def _settings(environment: dict[str, str]) -> None:
     """JAX's, where they are not those of the server."""
     import jax
 
+    # `import coadjoint` sets JAX_ENABLE_X64 in the server; a process without it sets it again by its own import.
     names = {name for name in environment.keys() | os.environ.keys() if name.startswith("JAX_")}
-    for name in names:
+    for name in names - ({"JAX_ENABLE_X64"} - environment.keys()):
         if environment.get(name) != os.environ.get(name):
             kind = type(getattr(jax.config, name.lower()))
             jax.config.update(name.lower(), kind(environment[name]) if kind in (int, float) else environment[name])

@@ -25,7 +25,7 @@ def test_all_imports_are_declared():
     declared = {re.split(r"[^\w-]", d)[0].replace("-", "_") for d in NEEDED}
     names = {"PIL": "pillow"}  # where the package that is installed has another name
     used = {names.get(name, name) for path in (ROOT / "src").rglob("*.py") for name in imported(path)}
-    assert used - sys.stdlib_module_names - {"coadjoint"} == declared
+    assert used - sys.stdlib_module_names - {"coadjoint", "stepcompiler"} == declared
 
 
 def test_the_lock_holds_the_oldest_jax():

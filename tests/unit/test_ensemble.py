@@ -159,7 +159,7 @@ def test_no_bit_depends_on_the_order_of_tiles(small_tiles, monkeypatch):
     usual = ensemble(), ensemble(reduce=cj.Covariance())
 
     def backwards(jobs, tiles):
-        done = {(job, numbers): jobs[job].tiles(numbers) for job, numbers in reversed(tiles)}
+        done = {(job, numbers): jobs[job].batches(numbers) for job, numbers in reversed(tiles)}
         yield from (done[tile] for tile in tiles)
 
     monkeypatch.setattr(loop, "threads", backwards)

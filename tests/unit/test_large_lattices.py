@@ -173,9 +173,7 @@ def test_casimirs(sweeps):
 def test_steps_too_large_for_the_fast_code(sweeps, monkeypatch):
     """σ beyond what is likely: the sweep is written again with all branches, and other sites have the same bits."""
     asked, made = [], lattice_backend.kernel_for
-    monkeypatch.setattr(
-        lattice_backend, "kernel_for", lambda plan, thorough=False: asked.append(thorough) or made(plan, thorough)
-    )
+    monkeypatch.setattr(lattice_backend, "kernel_for", lambda plan, full=False: asked.append(full) or made(plan, full))
     system, start = a_bath()
     hot = system.with_params(system.params | {"temperature": 300.0})
     agree(hot, start)

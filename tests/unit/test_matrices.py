@@ -299,7 +299,7 @@ def test_what_a_store_records_of_a_flow_is_the_same_on_a_gpu(monkeypatch):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     on_gpu = plan_solve(*flow(), **given, **about)
     assert configuration(on_gpu) == configuration(on_cpu)
-    here = xla.XlaProgram(on_gpu).core.system
+    here = xla.XlaProgram(on_gpu).definition.system
     assert "optimization_barrier" in primitives(here.grad_h.code.jaxpr)
     assert "optimization_barrier" not in primitives(on_gpu.system.grad_h.code.jaxpr)
 

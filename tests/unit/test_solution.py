@@ -237,7 +237,7 @@ def test_chunks_of_slow_steps_are_soon_short(monkeypatch):
 
 # Steps that could not be solved.
 
-# Heun's method leaves the numbers altogether: from some step on the state is not finite.
+# Heun's method leaves the orbit after some steps, and soon after the state is not finite.
 BURST = cj.System(cj.SO3(), lambda m: jnp.sum(m**4))
 WILD = {"t1": 100.0, "dt": 1.0, "integrator": cj.Heun()}
 
@@ -246,18 +246,19 @@ def test_an_unsolved_step_raises_and_hands_out_what_was_computed():
     with pytest.raises(
         cj.UnsolvedStepError, match=r"steps could not be solved, first at step \d+ \(t = \d+\)"
     ) as caught:
-        cj.solve(BURST, [3.0, 2.0, 1.0], **WILD)
+        cj.solve(BURST, [0.6, 0.5, 0.2], **WILD)
     partial = caught.value.solution
     assert "throw=False" in str(caught.value) and "smaller dt" in str(caught.value)
     assert isinstance(partial, cj.Solution)
     first = partial.stats.first_unsolved
     assert 0 < first < 100 and partial.stats.unsolved >= 1
     assert partial.mu.shape[0] == len(partial.t) > first
-    assert np.all(np.isfinite(partial.mu[: first + 1])) and not np.all(np.isfinite(partial.mu[first + 1]))
+    assert np.all(np.isfinite(partial.mu[: first + 1]))
+    assert np.all(partial.casimir_errors()[: first + 1] < 2)
 
 
 def test_throw_false_counts():
-    sol = cj.solve(BURST, [3.0, 2.0, 1.0], throw=False, **WILD)
+    sol = cj.solve(BURST, [0.6, 0.5, 0.2], throw=False, **WILD)
     assert sol.mu.shape == (101, 3)
     first = sol.stats.first_unsolved
     assert sol.stats.unsolved == 100 - first  # once lost, every step is

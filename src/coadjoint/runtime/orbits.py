@@ -101,12 +101,12 @@ class Examination:
         self.first = np.where(self.first < 0, step, self.first)
 
     def counted(self, points: StepState) -> StepState:
-        """The points, where a failed state counts as one step that was not solved if no step does."""
+        """The points, where every step from the first failed state on counts as one that was not solved."""
         if np.all(self.first < 0):
             return points
         t = points.totals
-        known = np.asarray(t.first_unsolved)
-        unsolved: Any = np.where(self.first >= 0, np.maximum(t.unsolved, 1), t.unsolved)
+        known, lost = np.asarray(t.first_unsolved), self.plan.steps - self.first
+        unsolved: Any = np.where(self.first >= 0, np.maximum(t.unsolved, lost), t.unsolved)
         first: Any = np.where((self.first >= 0) & ((known < 0) | (self.first < known)), self.first, known)
         return points._replace(totals=t._replace(unsolved=unsolved, first_unsolved=first))
 

@@ -42,6 +42,7 @@ class System(eqx.Module):
       whose sum it is: friction, feedback, torques. It is added to ∂h, so that the motion stays on the orbit.
     - `dissipation`: a function D(mu, dt), or D(mu, dt, params), that gives where viscosity and the like take a state in
       the time dt. Every method splits it off (Strang); it leaves the orbit, so that Casimirs change.
+    - `flow`: the fluid that the states describe, if there is one. `cj.fluids.of(system)` returns it.
     """  # fmt: skip
 
     _algebra: Constant = eqx.field(static=True)  # whatever arrays it holds
@@ -54,6 +55,7 @@ class System(eqx.Module):
     noises: tuple[Noise, ...]
     params: PyTree  # its numbers, and None in place of all other leaves …
     _fixed: Fixed = eqx.field(static=True)  # … which the functions are traced with
+    flow: Any  # a `fluids.Flow`, or None
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class System(eqx.Module):
         gradient: Callable[..., Element] | None = None,
         forcing: Callable[..., Element] | Sequence[Callable[..., Element]] = (),
         dissipation: Callable[..., State] | None = None,
+        flow: Any = None,
     ):
         validation.require_float64()
         if not isinstance(algebra, LieAlgebra):
@@ -73,6 +76,7 @@ class System(eqx.Module):
         self._algebra = Constant(algebra)
         self.side = validation.choice("side", side, ("left", "right"))
         self.params, rest = split(params)
+        self.flow = flow
         self._fixed = Fixed.of(rest)
         trace = Tracer(self._algebra, self.params, rest)
         self.parts = ()

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..noises import Noise, Salt, salt
-from .flow import Flow
+from .flow import FluidFlow
 from .surface import Coefficients, Matrix, compiled
 
 
-class CarryingFlow(Flow):
+class CarryingFlow(FluidFlow):
     """States (W, Θ) of su(n) ⋉ su(n)*: the potential vorticity, and a field a that the flow carries.
 
         Θ' = rate [P, Θ],   W' = rate ([P, W] + [K, Θ]),   P = (−Δ + F)⁻¹(W − B).
@@ -26,9 +26,9 @@ class CarryingFlow(Flow):
         """W."""
         return mu[..., 0, :, :]
 
-    def state(self, vorticity: Coefficients, carried: Coefficients) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def state(self, vorticity: Coefficients, carried: Coefficients) -> Array:
         """(W, Θ) of a flow with these coefficients of ω and a."""
-        return jnp.stack([Flow.state(self, vorticity), self.surface.matrix(carried)])
+        return jnp.stack([self.vorticity_matrix(vorticity), self.surface.matrix(carried)])
 
     # The equation.
 
@@ -59,7 +59,8 @@ class CarryingFlow(Flow):
         a = self.carried_coefficients(self._checked(mu))
         magnetic = self.height is None
         name = "current $-\\Delta a$" if magnetic else "buoyancy $b$"
-        return {**Flow.pictures(self, mu), name: self.surface.eigenvalues * a if magnetic else a}
+        vorticity = self.vorticity_coefficients(self._checked(mu))
+        return {"vorticity $\\omega$": vorticity, name: self.surface.eigenvalues * a if magnetic else a}
 
     # Diagnostics.
 

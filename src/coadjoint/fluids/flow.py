@@ -1,5 +1,6 @@
 """What the states of a fluid mean: vorticity, stream function, velocity, and their diagnostics."""
 
+import abc
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -19,46 +20,30 @@ if TYPE_CHECKING:
     import xarray
 
 
-class Flow(eqx.Module):
-    """Ideal flow on a surface: the state W is the matrix of potential vorticity q, which the flow only moves about.
-
-        q = (Δ − F)ψ + b,   ω = Δψ,   W' = rate [P, W],   P = (−Δ + F)⁻¹(W − B),
-
-    F = `screening` (the inverse square of the radius of deformation), B = `background`: rotation and topography.
-    Without these q = ω. Energy and enstrophy are means over the surface: of ½(|u|² + Fψ²) and of ½ω².
-
-    All but the fields on grids can be traced by JAX, and so be given to `solve(save=…)`.
-    """  # fmt: skip
+class FluidFlow(eqx.Module):
+    """The interface of a flow on a surface: the matrix of potential vorticity is the state, or a part of it."""
 
     surface: Surface
     screening: float = eqx.field(static=True, default=0.0)
     background: Matrix | None = None  # B, the matrix of b
 
-    @staticmethod
-    def of(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
-        """With checked arguments; `topography` as coefficients or, where it has the shape of a grid, as values."""
-        F, omega = validation.finite("screening", screening), validation.finite("rotation", rotation)
-        if F < 0:
-            raise ValueError(f"screening must not be below 0, not {screening!r}.")
-        background = None
-        if omega:
-            zonal = np.zeros(surface.shape)
-            zonal[index(1, 0)] = 2 * omega * np.sqrt(4 * np.pi / 3)
-            background = placed(zonal)
-        if topography is not None:
-            b = surface.given("topography", topography)
-            background = b if background is None else background + b
-        return Flow(surface, F, None if background is None else surface.matrix(background))
+    @abc.abstractmethod
+    def vortical(self, mu: Array) -> Matrix:
+        """The matrix of potential vorticity in a state."""
 
-    def state(self, vorticity: Coefficients) -> Matrix:
-        """The matrix of potential vorticity of a flow with these coefficients of ω."""
+    @abc.abstractmethod
+    def pictures(self, mu: Any) -> dict[str, Coefficients]:
+        """The coefficients of the fields that figures show, by name."""
+
+    @abc.abstractmethod
+    def diagnostics(self, mu: Array) -> dict[str, Array]:
+        """Diagnostics of a state by name, for `solve(save=flow.diagnostics)`: see `to_xarray`."""
+
+    def vorticity_matrix(self, vorticity: Coefficients) -> Matrix:
+        """The matrix of potential vorticity for these coefficients of ω."""
         q = vorticity if not self.screening else vorticity * (1 + self.screening * self.surface.inverse_eigenvalues())
         W = self.surface.matrix(q)
         return W if self.background is None else W + self.background
-
-    def vortical(self, mu: Array) -> Matrix:
-        """The matrix of potential vorticity in a state."""
-        return mu
 
     # The equation.
 
@@ -140,10 +125,6 @@ class Flow(eqx.Module):
         self.surface.check_matrix("the state", W)
         return jnp.asarray(mu)
 
-    def pictures(self, mu: Any) -> dict[str, Coefficients]:
-        """The coefficients of the fields that are drawn of a state, by their names."""
-        return {"vorticity $\\omega$": self.vorticity_coefficients(self._checked(mu))}
-
     # Diagnostics.
 
     @compiled
@@ -181,15 +162,6 @@ class Flow(eqx.Module):
         """Of −iW: they fix all Casimirs, and do not change."""
         return jnp.linalg.eigvalsh(-1j * self.vortical(mu))
 
-    def diagnostics(self, mu: Array) -> dict[str, Array]:
-        """Energy, enstrophy, E(k) and Π(k), for `solve(save=flow.diagnostics)`: see `to_xarray`."""
-        return {
-            "energy": self.energy(mu),
-            "enstrophy": self.enstrophy(mu),
-            "spectrum": self.spectrum(mu),
-            "flux": self.flux(mu),
-        }
-
     def _energies(self, mu: Array) -> Any:
         inverse = self.surface.inverse_eigenvalues(self.screening)
         return 0.5 * self.surface.weight * inverse * jnp.abs(self._moving(mu)) ** 2
@@ -222,6 +194,55 @@ class Flow(eqx.Module):
         return xr.Dataset(data, coords)
 
 
+class Flow(FluidFlow):
+    """Ideal flow on a surface. The state W is the matrix of potential vorticity q, which the flow advects.
+
+        q = (Δ − F)ψ + b,   ω = Δψ,   W' = rate [P, W],   P = (−Δ + F)⁻¹(W − B),
+
+    F is `screening`, the inverse squared deformation radius. B is `background`, rotation and topography. Without both
+    q = ω. Energy and enstrophy are means over the surface of ½(|u|² + Fψ²) and of ½ω².
+
+    JAX can trace all methods except those that return fields on grids, so `solve(save=…)` accepts them.
+    """  # fmt: skip
+
+    @staticmethod
+    def of(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
+        """With checked arguments; `topography` as coefficients or, where it has the shape of a grid, as values."""
+        F, omega = validation.finite("screening", screening), validation.finite("rotation", rotation)
+        if F < 0:
+            raise ValueError(f"screening must not be below 0, not {screening!r}.")
+        background = None
+        if omega:
+            zonal = np.zeros(surface.shape)
+            zonal[index(1, 0)] = 2 * omega * np.sqrt(4 * np.pi / 3)
+            background = placed(zonal)
+        if topography is not None:
+            b = surface.given("topography", topography)
+            background = b if background is None else background + b
+        return Flow(surface, F, None if background is None else surface.matrix(background))
+
+    def state(self, vorticity: Coefficients) -> Matrix:
+        """The state of a flow with these coefficients of ω."""
+        return self.vorticity_matrix(vorticity)
+
+    def vortical(self, mu: Array) -> Matrix:
+        """The matrix of potential vorticity in a state."""
+        return mu
+
+    def pictures(self, mu: Any) -> dict[str, Coefficients]:
+        """The coefficients of the fields that are drawn of a state, by their names."""
+        return {"vorticity $\\omega$": self.vorticity_coefficients(self._checked(mu))}
+
+    def diagnostics(self, mu: Array) -> dict[str, Array]:
+        """Energy, enstrophy, E(k) and Π(k), for `solve(save=flow.diagnostics)`: see `to_xarray`."""
+        return {
+            "energy": self.energy(mu),
+            "enstrophy": self.enstrophy(mu),
+            "spectrum": self.spectrum(mu),
+            "flux": self.flux(mu),
+        }
+
+
 _ABOUT = {
     "energy": "energy, mean over the surface",
     "enstrophy": "enstrophy, mean over the surface",
@@ -232,10 +253,10 @@ _ABOUT = {
 }
 
 
-def of(thing: Any) -> Flow:
+def of(thing: Any) -> FluidFlow:
     """The `Flow` of a system that a model of a fluid made, or of a run of it."""
     system = getattr(thing, "system", thing)
-    found = getattr(system, "_flow", None)
+    found = getattr(system, "flow", None)
     if found is None:
         raise ValueError(
             "there is no fluid in this: give a system as a model such as sine_euler or euler_sphere returned it, or a "

@@ -33,12 +33,14 @@ class Torus(Surface):
     """
 
     orientation: str = eqx.field(static=True)
+    _gpu: bool = eqx.field(static=True, repr=False)  # write the inverse for a GPU
 
-    def __init__(self, n: int, orientation: str = "physical"):
+    def __init__(self, n: int, orientation: str = "physical", *, _gpu: bool = False):
         self.n = validation.count("n", n, least=3)
         if self.n % 2 == 0:
             raise ValueError(f"n must be odd, so that the modes fill [−K, K]², not {n}.")
         self.orientation = validation.choice("orientation", orientation, ORIENTATIONS)
+        self._gpu = _gpu
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,13 +87,13 @@ class Torus(Surface):
     @eqx.filter_jit
     def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
         """(−Δ + F)⁻¹ W, a Fourier transform along each diagonal."""
-        if self.n <= _SMALL:
+        if self.n <= _SMALL and not self._gpu:
             return super().inverse(W, screening)
-        return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W)
+        return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W, gpu=self._gpu and self.n > _SMALL)
 
     def for_gpu(self) -> "Torus":
         """With another program for the inverse."""
-        return _OnGpu(self.n, self.orientation)
+        return Torus(self.n, self.orientation, _gpu=True)
 
     def few(self, at: np.ndarray) -> "FewModes | None":
         """How fields on few modes become matrices, which stand there in the flattened coefficients."""
@@ -213,15 +215,6 @@ def _from_modes(omega: Complex[Array, "n n"]) -> Complex[Array, "n n"]:
     if sharding.mesh() is not None:
         return sharding.from_diagonals(_along_diagonal, spectrum)
     return from_diagonals(_along_diagonal(spectrum))
-
-
-class _OnGpu(Torus):
-    """The same, whose inverse is written as a GPU has it best."""
-
-    @eqx.filter_jit
-    def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
-        """(−Δ + F)⁻¹ W."""
-        return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W, gpu=self.n > _SMALL)
 
 
 def _along_diagonal(spectrum: Complex[Array, "d n"]) -> Complex[Array, "d n"]:

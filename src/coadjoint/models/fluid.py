@@ -18,8 +18,7 @@ def initial(surface: Surface, name: str, coefficients: Any, values: Any) -> Coef
 
 
 def fluid_system(flow: Flow, noise: list[Any], vorticity: Coefficients, damping: Any = None) -> tuple[System, Array]:
-    """The system of a flow, which knows the flow, and the state with the given vorticity."""
-    options = {"side": "right", "gradient": flow.stream, "dissipation": damping}
+    """The system of a flow, and the state with the given vorticity."""
+    options = {"side": "right", "gradient": flow.stream, "dissipation": damping, "flow": flow}
     system = System(SU(flow.surface.n), flow.hamiltonian, noise, **options)
-    object.__setattr__(system, "_flow", flow)
     return system, flow.state(vorticity)

@@ -109,6 +109,6 @@ def _system(
     given = omega is not None or vorticity is not None
     start = initial(on, "omega", omega, vorticity) if given else random_field(on, key, peak=peak)
     a = random_field(on, key, 1, peak=peak, rms=1.0 / peak) if carried is None else on.given(name, carried)
-    system = System(MagneticSU(on.n), flow.total, carrying_noise(noise), side="right", gradient=flow.gradient)
-    object.__setattr__(system, "_flow", flow)
+    options = {"side": "right", "gradient": flow.gradient, "flow": flow}
+    system = System(MagneticSU(on.n), flow.total, carrying_noise(noise), **options)
     return system, flow.state(start, a)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..experiments.schema import known_models, parameters
-from ..fluids.flow import Flow
+from ..fluids.flow import FluidFlow
 from ..runtime.results import scaled_errors
 from ..store.durable import StoreError
 from ..store.given import with_arrays
@@ -318,7 +318,7 @@ def globe(path: Path, out: Path) -> None:
     out.write_text(fluids.globe(flow, one.t, _members(one.data, "mu")[0], _of(data, [one])), encoding="utf-8")
 
 
-def _fluid(path: Path, what: str) -> tuple[Any, Flow, Series]:
+def _fluid(path: Path, what: str) -> tuple[Any, FluidFlow, Series]:
     """The data of a store, the flow of its model and the first run of it."""
     data = open_store(path)
     _need(data, "mu", what, path)
@@ -329,7 +329,7 @@ def _fluid(path: Path, what: str) -> tuple[Any, Flow, Series]:
     return data, flow, one
 
 
-def _flow(path: Path, one: Series) -> Flow | None:
+def _flow(path: Path, one: Series) -> FluidFlow | None:
     """What the states of a model of a fluid mean; None if it is none."""
     header = read_header(path, "open")
     made = with_arrays(path, header.get("model") or (header["experiment"] or {}).get("model"))
@@ -338,7 +338,7 @@ def _flow(path: Path, one: Series) -> Flow | None:
         return None
     swept = {k: one.data[k].values.item() for k in parameters(make) if k in one.data.coords}
     arguments = {k: v for k, v in (made | swept).items() if k != "name"}
-    return getattr(make(**arguments)[0], "_flow", None)
+    return make(**arguments)[0].flow
 
 
 def _model(data: Any) -> str:

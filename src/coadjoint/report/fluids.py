@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ..fluids.flow import Flow
+from ..fluids.flow import FluidFlow
 from ..fluids.torus import Torus
 from . import plotting
 from .stages import Globe, page
@@ -25,7 +25,7 @@ _VIEW = np.radians(25.0)  # the latitude above which the globe is seen
 class Screen:
     """Where a field is drawn: the torus as a square, the sphere as a globe (orthographic) or a map (Mollweide)."""
 
-    def __init__(self, flow: Flow, projection: str = ""):
+    def __init__(self, flow: FluidFlow, projection: str = ""):
         self.surface, self.projection = flow.surface, projection
         self.points = max(_FINEST, flow.surface.n) if isinstance(self.surface, Torus) else max(96, flow.surface.n)
 
@@ -60,14 +60,14 @@ class Screen:
         ax.set(xlim=np.multiply(self.extent[:2], 1.01), ylim=(-1.02, 1.02))
 
 
-def screens(flow: Flow) -> list[Screen]:
+def screens(flow: FluidFlow) -> list[Screen]:
     """All views of a surface."""
     if isinstance(flow.surface, Torus):
         return [Screen(flow)]
     return [Screen(flow, "orthographic"), Screen(flow, "mollweide")]
 
 
-def snapshots(flow: Flow, t: np.ndarray, states: np.ndarray, title: str) -> Figure:
+def snapshots(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) -> Figure:
     """Every field at the start, halfway and at the end, in all views."""
     at = [0, len(t) // 2, len(t) - 1]
     fields = [flow.pictures(states[i]) for i in at]
@@ -98,7 +98,7 @@ def _show(ax: Any, screen: Screen, coefficients: Any, size: float) -> Any:
     return image
 
 
-def draw_spectrum(ax: Any, flow: Flow, t: np.ndarray, states: np.ndarray) -> None:
+def draw_spectrum(ax: Any, flow: FluidFlow, t: np.ndarray, states: np.ndarray) -> None:
     """E(k) at the start, halfway and at the end, and lines of slopes that are often asked for; whole shells only."""
     last = flow.surface.n // 2 if isinstance(flow.surface, Torus) else flow.surface.n - 1
     k, E, highest = np.arange(1, last + 1), np.zeros(last), 0.0
@@ -118,7 +118,7 @@ def draw_spectrum(ax: Any, flow: Flow, t: np.ndarray, states: np.ndarray) -> Non
     ax.set(xlabel=degree, ylabel=f"energy ${'E(k)' if isinstance(flow.surface, Torus) else 'E(l)'}$")
 
 
-def globe(flow: Flow, t: np.ndarray, states: np.ndarray, title: str) -> str:
+def globe(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) -> str:
     """A page with a globe to turn for every field of a flow on the sphere, along time."""
     if isinstance(flow.surface, Torus):
         raise ValueError("--what globe is for flows on the sphere; this one is on the torus: see field and animation.")
@@ -145,7 +145,7 @@ def _plain(name: str) -> str:
 # Animations.
 
 
-def animate(flow: Flow, t: np.ndarray, states: np.ndarray, title: str, path: Path, seconds: float = 10.0) -> None:
+def animate(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str, path: Path, seconds: float = 10.0) -> None:
     """The first field along time: a GIF, or an MP4 where ffmpeg is found."""
     if path.suffix == ".mp4" and _ffmpeg() is None:
         raise ValueError(

@@ -138,7 +138,7 @@ def _called(where: ShardedPlacement, program: Callable, definition: Any, args: t
 def retraced(definition: Any) -> Any:
     """With the functions of the flow that its system knows traced for the mesh or the GPU; those of users stay."""
     system: System = definition.system
-    flow = getattr(system, "_flow", None)
+    flow = system.flow
     if flow is None or not system.algebra.by_conjugation:
         return definition
     if on_gpu():

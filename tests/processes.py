@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 ENVIRONMENT = dict(os.environ)  # of the server, whatever a test changes
-IMPORTED = "import coadjoint, coadjoint.command.progress, coadjoint.store.reading, coadjoint.store.sink"
+IMPORTED = "import coadjoint, coadjoint.command.progress, coadjoint.store.reading, coadjoint.store.store_sink"
 
 
 class Process:

@@ -73,7 +73,7 @@ if _TYPE_CHECKING:
     from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
     from .runtime.sample import Sample, sample
     from .runtime.solve import solve
-    from .store.durable import StoreError
+    from .store.atomic_io import StoreError
     from .store.reading import Stored, open
     from .study.convergence import Convergence, convergence
     from .systems import Noise, System, salt
@@ -102,7 +102,7 @@ _PUBLIC = {
     ".runtime.results": "Ensemble Solution Stats UnsolvedStepError",
     ".runtime.sample": "Sample sample",
     ".runtime.solve": "solve",
-    ".store.durable": "StoreError",
+    ".store.atomic_io": "StoreError",
     ".store.reading": "Stored open",
     ".study.convergence": "Convergence convergence",
     ".systems": "Noise System salt",

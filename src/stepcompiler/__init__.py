@@ -19,4 +19,4 @@ Read in this order:
 - `errors`: the exception that states why a program is not compiled.
 """
 
-ARITHMETIC = 7  # the version of the bits: stores record it, and it changes whenever the same program gives others
+NUMERICS_VERSION = 1  # recorded in stores; increase it whenever the same program gives other bits

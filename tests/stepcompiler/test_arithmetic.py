@@ -1,4 +1,4 @@
-"""Arithmetic 2: products and sums are contracted by the emitter alone, so that bits do not depend on the compiler."""
+"""Contraction: products and sums are contracted by the emitter alone, so that bits do not depend on the compiler."""
 
 import ctypes
 import re

@@ -148,7 +148,7 @@ def test_sweeps(client, tmp_path):
 
 def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
     """Parcels have nothing of members; with a store, nothing of them comes back."""
-    from coadjoint.clusters import parcels
+    from coadjoint.clusters import serialization
     from coadjoint.runtime.backends import prepare_program
     from coadjoint.runtime.plan import plan_ensemble
     from coadjoint.runtime.sinks import Memory
@@ -158,7 +158,9 @@ def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
         mu0 = np.tile(MU0, (members, 1))
         options = {**RUN, "members": members, "t0": 0.0, "driver": None, "params": None, "reduce": None, "save": None}
         made = plan_ensemble(SYSTEM, mu0, **options, group=False, throw=True, backend="auto", stored=False)
-        sizes.append(len(parcels.pack(made, prepare_program(made), Memory(made), parcels.present()).data))
+        sizes.append(
+            len(serialization.pack(made, prepare_program(made), Memory(made), serialization.environment()).data)
+        )
     assert sizes[0] == pytest.approx(sizes[1], abs=16)
 
 
@@ -243,7 +245,7 @@ def test_ctrl_c_and_on(client, whole, tmp_path):
 
 def test_workers_of_our_own_do_not_hear_ctrl_c():
     """A terminal sends it to them too; the client stops them, when they have written what they have."""
-    from coadjoint.clusters import connecting
+    from coadjoint.clusters import connect
 
     def heard():
         import multiprocessing
@@ -251,7 +253,7 @@ def test_workers_of_our_own_do_not_hear_ctrl_c():
 
         return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN, multiprocessing.get_start_method()
 
-    with connecting._local("local:1", distributed) as cluster, distributed.Client(cluster) as client:
+    with connect._local("local:1", distributed) as cluster, distributed.Client(cluster) as client:
         assert list(client.run(heard).values()) == [(False, "spawn")]
 
 
@@ -355,7 +357,7 @@ def test_bad_arguments(client, tmp_path):
 
 def test_somebody_who_does_not_answer(client, tmp_path, monkeypatch):
     """A server that is no scheduler, a scheduler that is gone and of which Dask still hopes, workers that die."""
-    from coadjoint.clusters import connecting
+    from coadjoint.clusters import connect
 
     early = in_time()
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -363,12 +365,12 @@ def test_somebody_who_does_not_answer(client, tmp_path, monkeypatch):
         with pytest.raises(ClusterError, match=f"nobody listens at {address}, or it is no scheduler of Dask: "):
             ensemble(on=address, out=tmp_path / "run.zarr")
     assert early()
-    monkeypatch.setattr(connecting, "_REPLY", 0.1)
+    monkeypatch.setattr(connect, "_REPLY", 0.1)
     with monkeypatch.context() as patch:
         patch.setattr(client, "nthreads", lambda: time.sleep(5.0))
         with pytest.raises(ClusterError, match=r"the scheduler at tcp://.* does not answer: no answer within 0\.1 s"):
             ensemble(on=client, out=tmp_path / "run.zarr")
-    monkeypatch.setattr(connecting, "_REPLY", 5.0)
+    monkeypatch.setattr(connect, "_REPLY", 5.0)
     with monkeypatch.context() as patch:
         patch.setattr(client, "run", lambda *_, **__: dict.fromkeys(client.nthreads(), OSError("gone")))
         with pytest.raises(ClusterError, match=r"the workers of tcp://.* die when they are asked what they have"):
@@ -403,7 +405,7 @@ def hidden(name, value):
     import sys
 
     if value is None:
-        sys.modules["coadjoint.clusters.parcels"] = None
+        sys.modules["coadjoint.clusters.serialization"] = None
         return
     module, _, attribute = name.rpartition(".")
     setattr(importlib.import_module(module), attribute, value)
@@ -413,7 +415,7 @@ def shown(name, value):
     import sys
 
     if value is None:
-        del sys.modules["coadjoint.clusters.parcels"]
+        del sys.modules["coadjoint.clusters.serialization"]
         return
     hidden(name, value)
 
@@ -421,10 +423,10 @@ def shown(name, value):
 @pytest.mark.parametrize(
     "name, usual, other, words",
     [
-        ("stepcompiler.ARITHMETIC", None, 99, "the arithmetic of native code is 99, not "),
+        ("stepcompiler.NUMERICS_VERSION", None, 99, "the numerics version is 99, not "),
         ("jax.__version__", None, None, r"coadjoint cannot be imported there \(import of coadjoint"),
     ],
-    ids=["other arithmetic", "no coadjoint"],
+    ids=["other numerics version", "no coadjoint"],
 )
 def test_a_worker_that_differs_is_refused_by_name(client, tmp_path, name, usual, other, words):
     import stepcompiler
@@ -436,7 +438,7 @@ def test_a_worker_that_differs_is_refused_by_name(client, tmp_path, name, usual,
         with pytest.raises(ClusterError, match=rf"worker {worker}: {words}"):
             ensemble(on=client, out=tmp_path / "run.zarr")
     finally:
-        client.run(shown, name, stepcompiler.ARITHMETIC if other else None, workers=[worker])
+        client.run(shown, name, stepcompiler.NUMERICS_VERSION if other else None, workers=[worker])
     assert early() and not list(tmp_path.iterdir())
 
 
@@ -490,24 +492,24 @@ def test_two_clients_on_one_store(client, tmp_path):
 
 def test_a_worker_that_comes_later_and_differs_gets_no_tiles(client, capsys):
     """Asked when all is well, and then one of them changes."""
-    from coadjoint.clusters import connecting
+    from coadjoint.clusters import connect
 
     worker = next(iter(client.nthreads()))
-    greet = connecting.Cluster._greet
+    greet = connect.Cluster._greet
 
     def greet_and_change(self, out):
         greet(self, out)
-        client.run(hidden, "stepcompiler.ARITHMETIC", 99, workers=[worker])
+        client.run(hidden, "stepcompiler.NUMERICS_VERSION", 99, workers=[worker])
 
     import stepcompiler
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connecting.Cluster, "_greet", greet_and_change)
+        patch.setattr(connect.Cluster, "_greet", greet_and_change)
         there = ensemble(on=client)
-    client.run(shown, "stepcompiler.ARITHMETIC", stepcompiler.ARITHMETIC, workers=[worker])
+    client.run(shown, "stepcompiler.NUMERICS_VERSION", stepcompiler.NUMERICS_VERSION, workers=[worker])
     np.testing.assert_array_equal(there.mu, ensemble().mu)
     said = capsys.readouterr().err
-    assert f"worker {worker} gets no tiles: the arithmetic of native code is 99" in said
+    assert f"worker {worker} gets no tiles: the numerics version is 99" in said
 
 
 def test_the_command(client, tmp_path, monkeypatch):
@@ -553,7 +555,7 @@ def test_file_systems_whose_locks_do_not_hold(tmp_path, monkeypatch):
     def words(kind, options):
         line = f"server:/x {tmp_path} {kind} {options} 0 0\n"
         monkeypatch.setattr(locks.Path, "read_text", lambda self, **_: "disk / ext4 rw 0 0\n" + line)
-        return locks.unshared(tmp_path / "run.zarr")
+        return locks.lock_warning(tmp_path / "run.zarr")
 
     assert words("nfs4", "rw,local_lock=none") == words("lustre", "rw,flock") == words("ext4", "rw") == ""
     assert "mounted with nolock, so that locks hold on one machine only" in words("nfs", "rw,nolock")
@@ -584,8 +586,8 @@ def test_the_job_script_of_the_page():
 
 def test_a_worker_without_a_gpu_is_refused(monkeypatch):
     """The plan fixes the arithmetic, and where it is computed: a run that began on GPUs stays there."""
-    from coadjoint.clusters.parcels import pack, present
-    from coadjoint.clusters.worker import Refused, _opened
+    from coadjoint.clusters.serialization import environment, pack
+    from coadjoint.clusters.worker import WorkerRejected, _opened
     from coadjoint.runtime.backends import prepare_program
     from coadjoint.runtime.plan import plan_ensemble
     from coadjoint.runtime.sinks import Memory
@@ -602,9 +604,9 @@ def test_a_worker_without_a_gpu_is_refused(monkeypatch):
     plan = plan_ensemble(SYSTEM, MU0, members=4, t1=0.1, dt=0.1, key=0, **about)
     program = prepare_program(plan)
     monkeypatch.setattr(type(program), "backend", "native-gpu")
-    parcel = pack(plan, program, Memory(plan), present() | {"same machine": False})
-    with pytest.raises(Refused, match="backend='native-gpu' cannot take this run"):
-        _opened(parcel, "tcp://10.0.0.1:1")
+    package = pack(plan, program, Memory(plan), environment() | {"same machine": False})
+    with pytest.raises(WorkerRejected, match="backend='native-gpu' cannot take this run"):
+        _opened(package, "tcp://10.0.0.1:1")
 
 
 def test_a_derivative_of_ones_own(tmp_path):
@@ -613,7 +615,7 @@ def test_a_derivative_of_ones_own(tmp_path):
     import subprocess
     import sys
 
-    from coadjoint.clusters.parcels import dumped
+    from coadjoint.clusters.serialization import serialize
 
     namespace: dict = {}
     code = "import jax\nf = jax.custom_jvp(lambda x: x * x)\nf.defjvp(lambda p, t: (f(*p), 3 * p[0] * t[0]))\n"
@@ -623,7 +625,7 @@ def test_a_derivative_of_ones_own(tmp_path):
     with pytest.raises(TypeError, match="custom_jvp_call"):
         pickle.dumps(system)
     path = tmp_path / "system"
-    path.write_bytes(dumped(system)[0])
+    path.write_bytes(serialize(system)[0])
     there = f"""
 import pickle, jax.numpy as jnp
 system = pickle.load(open({str(path)!r}, "rb"))

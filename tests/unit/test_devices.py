@@ -105,12 +105,12 @@ TOGETHER = """
 import errno, signal, traceback
 from coadjoint.runtime import loop
 from coadjoint.runtime.executors import ClusterError
-from coadjoint.store import sink
+from coadjoint.store import store_sink
 from coadjoint.store.checkpoints import Checkpoints
-loop._FIRST_CHUNK, loop._CHUNK_SECONDS, sink._BUFFER = 1, 0.0, 0  # a commit every step
+loop._FIRST_CHUNK, loop._CHUNK_SECONDS, store_sink._BUFFER = 1, 0.0, 0  # a commit every step
 system, W = sphere(17)
 run = dict(dt=0.1, save_every=2, integrator=cj.IsospectralMidpoint())  # half as long to compile as TMK
-save_piece, wanted = Checkpoints.save_piece, sink.StoreSink._wanted
+save_piece, wanted = Checkpoints.save_piece, store_sink.StoreSink._wanted
 
 def full(self, number, step, *rest):
     if me == 1 and step == 3:
@@ -135,7 +135,7 @@ def ends(kind, resume):
 
 Checkpoints.save_piece = full
 ends(cj.StoreError, False)
-Checkpoints.save_piece, sink.StoreSink._wanted = save_piece, pressed
+Checkpoints.save_piece, store_sink.StoreSink._wanted = save_piece, pressed
 ends(KeyboardInterrupt, True)
 Checkpoints.save_piece = killed
 try:
@@ -202,7 +202,7 @@ def test_a_piece_that_is_missing_or_cut_off(tmp_path):
     assert found is not None
     np.testing.assert_array_equal(checkpoints.whole(found)[".mu"], x)
     (tmp_path / "checkpoint" / piece_name(0, 8, 0)).touch()
-    checkpoints.tidy(1)
+    checkpoints.remove_orphans(1)
     assert sorted(p.name for p in tmp_path.glob("checkpoint/piece*")) == pieces
     with pytest.raises(cj.StoreError, match="have not all rows"):
         checkpoints.whole(found._replace(pieces=found.pieces[:1]))

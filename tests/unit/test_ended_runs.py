@@ -12,15 +12,15 @@ import pytest
 from processes import Process
 
 import coadjoint as cj
-from coadjoint.store import durable, sink
+from coadjoint.store import atomic_io, store_sink
 from coadjoint.store.interrupts import Stopped, terminable
 
 COMMAND = """
 import sys
 from coadjoint.command.cli import app
 from coadjoint.runtime import loop
-from coadjoint.store import sink
-sink._SECONDS, sink._SHARE, loop._FIRST_CHUNK, loop._LARGEST_CHUNK = 0.0, 0, 64, 64  # commits often
+from coadjoint.store import store_sink
+store_sink._SECONDS, store_sink._SHARE, loop._FIRST_CHUNK, loop._LARGEST_CHUNK = 0.0, 0, 64, 64  # commits often
 sys.exit(app())
 """
 EXPERIMENT = """
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_view_of_its_buffer(tmp_pa
 
     def fails():
         try:
-            durable.save_checkpoint(tmp_path / "nowhere" / "part.npz", {}, [np.zeros(3)])
+            atomic_io.save_checkpoint(tmp_path / "nowhere" / "part.npz", {}, [np.zeros(3)])
         except OSError as error:
             held = [error]
             held.append(held)  # a cycle, as the tracebacks of futures are
@@ -107,13 +107,13 @@ def test_a_library_leaves_sigterm_alone(tmp_path, monkeypatch):
     """And inside `terminable` the run stops at the end of its chunk, and resumes bit for bit."""
     system, mu0 = cj.models.rigid_body(alpha=[0.1, 0.2, 0.3])
     seen = []
-    add = sink.StoreSink.add
+    add = store_sink.StoreSink.add
 
     def look(self, at, rows):
         add(self, at, rows)
         seen.append(signal.getsignal(signal.SIGTERM))
 
-    monkeypatch.setattr(sink.StoreSink, "add", look)
+    monkeypatch.setattr(store_sink.StoreSink, "add", look)
     before = signal.getsignal(signal.SIGTERM)
     cj.solve(system, mu0, out=tmp_path / "whole.zarr", **RUN)
     assert set(seen) == {before}
@@ -123,11 +123,11 @@ def test_a_library_leaves_sigterm_alone(tmp_path, monkeypatch):
         if at == 0:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(sink.StoreSink, "add", terminated)
+    monkeypatch.setattr(store_sink.StoreSink, "add", terminated)
     with terminable(), pytest.raises(Stopped, match=r"stopped at step \d+ .* go on with: coadjoint resume") as stopped:
         cj.solve(system, mu0, out=tmp_path / "cut.zarr", **RUN)
     assert stopped.value.number == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is before
-    monkeypatch.setattr(sink.StoreSink, "add", add)
+    monkeypatch.setattr(store_sink.StoreSink, "add", add)
     whole, cut = cj.open(tmp_path / "whole.zarr"), cj.resume(tmp_path / "cut.zarr").open()
     np.testing.assert_array_equal(whole["mu"], cut["mu"])
 

@@ -18,10 +18,10 @@ import sys
 import coadjoint as cj
 from coadjoint.command import progress
 from coadjoint.runtime import loop, plan
-from coadjoint.store import sink
+from coadjoint.store import store_sink
 
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 4
-sink._SECONDS, sink._SHARE, progress._SELDOM = 0.0, 0, 0.0
+store_sink._SECONDS, store_sink._SHARE, progress._SELDOM = 0.0, 0, 0.0
 system, W0 = cj.models.sine_euler(n=17)  # steps by LU, of as many matrices as larger ones would be
 options = dict(t1=0.2, dt=0.01, key=0, integrator=cj.IsospectralMidpoint(solver="fixed_point"))
 cj.ensemble(system, W0, members=20, out=sys.argv[1], progress=True, **options)

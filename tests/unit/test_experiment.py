@@ -506,7 +506,7 @@ def test_help(command):
 
 def test_ctrl_c_at_the_command(here):
     """A process of its own, interrupted once it runs: it says where it stopped, and goes on from there."""
-    code = "import coadjoint.store.sink as s; s._SECONDS = 0.05; from coadjoint.command.cli import app; app()"
+    code = "import coadjoint.store.store_sink as s; s._SECONDS = 0.05; from coadjoint.command.cli import app; app()"
     long = ["--set", "run.t1=1e6", "--set", "run.save_every=1000"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, "run", "experiment.toml", *long],

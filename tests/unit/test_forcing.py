@@ -8,8 +8,6 @@ import pytest
 import coadjoint as cj
 from coadjoint.drivers import Increment
 from coadjoint.integrators import ALL
-from coadjoint.runtime.plan import plan_solve
-from coadjoint.store.configuration import configuration
 
 A = jnp.array([[0.6, 0.1, 0.0], [0.1, -0.3, 0.2], [0.0, 0.2, 0.5]])
 I = jnp.array([1.0, 2.0, 3.0])
@@ -102,7 +100,7 @@ def test_params_by_member_and_derivatives():
 
 
 def test_stores_know_the_forcing(tmp_path):
-    """A run resumes with its forcing and with no other; a store of a system without forcing does not speak of it."""
+    """A run resumes with its forcing and with no other."""
     out = tmp_path / "run.zarr"
     whole = cj.solve(damped(), MU0, t1=2.0, dt=0.1)
     cj.solve(damped(), MU0, t1=1.0, dt=0.1, out=out)
@@ -111,11 +109,6 @@ def test_stores_know_the_forcing(tmp_path):
         cj.solve(quiet, MU0, t1=2.0, dt=0.1, out=out, resume=True)
     again = cj.solve(damped(), MU0, t1=2.0, dt=0.1, out=out, resume=True)
     assert np.array_equal(again.mu, whole.mu)
-    options = dict.fromkeys(("key", "driver", "save"), None) | {"t0": 0.0, "save_every": 1, "group": False}
-    plan = plan_solve(
-        quiet, MU0, t1=1.0, dt=0.1, integrator=cj.TMK(), throw=True, backend="auto", stored=True, **options
-    )
-    assert "forcing" not in configuration(plan)["system"]
 
 
 def test_recommend():

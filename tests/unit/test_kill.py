@@ -17,39 +17,39 @@ import time
 import numpy as np
 import coadjoint as cj
 from coadjoint.runtime import loop, plan
-from coadjoint.store import creating, durable, layout, sink
+from coadjoint.store import atomic_io, create, schema, store_sink
 from coadjoint.store.interrupts import Stopped, terminable
 
 # Commits as often as can be, so that a kill falls into one now and then; small files, so that there are many.
-sink._SECONDS, sink._SHARE, layout._LONGEST_FILE = 0.0, 0, 64
+store_sink._SECONDS, store_sink._SHARE, schema._LONGEST_FILE = 0.0, 0, 64
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 128
-commit = sink.StoreSink.commit  # and each to its end, so that there are as many on a fast machine as on a slow one
-sink.StoreSink.commit = lambda self: (commit(self), self._settle())
+commit = store_sink.StoreSink.commit  # waited for: as many on a fast machine as on a slow one
+store_sink.StoreSink.commit = lambda self: (commit(self), self._settle())
 what, path, at = sys.argv[1], sys.argv[2], sys.argv[3]
 
 if at == "write":  # stands still in the middle of a file, for the one who kills it
-    write, left = durable.write, [int(sys.argv[4])]
+    write, left = atomic_io.write, [int(sys.argv[4])]
     def slowly(target, data):
         left[0] -= 1
         if left[0] == 0:
-            with open(target.with_name(target.name + durable.PARTIAL), "wb") as file:
+            with open(target.with_name(target.name + atomic_io.PARTIAL), "wb") as file:
                 file.write(bytes(data)[: len(bytes(data)) // 2])
                 file.flush()
                 print("here", flush=True)
                 time.sleep(60)
         write(target, data)
-    durable.write = slowly
+    atomic_io.write = slowly
 if at == "rename":  # all is written, and the store has not its name yet
     def never(*args):
         print("here", flush=True)
         time.sleep(60)
-    creating.os.rename = never
+    create.os.rename = never
 
-begin = sink.StoreSink.begin
+restore = store_sink.StoreSink.restore
 def begun(self, points):
     print("begun", flush=True)
-    return begin(self, points)
-sink.StoreSink.begin = begun
+    return restore(self, points)
+store_sink.StoreSink.restore = begun
 
 system = cj.System(
     cj.SO3(), lambda m, p: 0.5 * m @ (m / p), cj.salt([[0.3, 0.2, 0.5]]), params=np.array([4.0, 2.0, 1.0])

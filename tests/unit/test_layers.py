@@ -260,7 +260,7 @@ def test_a_wrong_import_is_found(module, source):
         ("runtime.solve", "def solve():\n    from ..store import Store"),
         (
             "runtime.solve",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..store.recording import Store",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..store.recorder import Store",
         ),
         ("runtime.solution", "def to_xarray():\n    import xarray as xr"),
         ("stepcompiler.compile", "from .errors import Refused\nfrom llvmlite import ir\nimport numpy as np"),

@@ -15,7 +15,7 @@ from coadjoint.numerics import split_complex as sc
 from coadjoint.runtime import blas, results
 from coadjoint.runtime.backends import sharded_backend, xla
 from coadjoint.runtime.plan import plan_ensemble, plan_solve
-from coadjoint.store.configuration import configuration
+from coadjoint.store.fingerprint import configuration
 from stepcompiler.jaxprs import mixed_precision
 from stepcompiler.jaxprs.interning import primitives
 

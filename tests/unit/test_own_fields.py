@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 import coadjoint as cj
 from coadjoint.command.cli import app
 from coadjoint.fluids import Sphere, Torus, random_field
-from coadjoint.store.durable import StoreError
+from coadjoint.store.atomic_io import StoreError
 
 N = 17
 RUN = {"t1": 0.4, "dt": 0.1, "key": 0, "integrator": "IsospectralMidpoint"}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.clusters.parcels import dumped
+from coadjoint.clusters.serialization import serialize
 from coadjoint.numerics.contents import content_key
-from coadjoint.store.durable import StoreError
+from coadjoint.store.atomic_io import StoreError
 
 MU = np.array([0.3, -0.7, 1.1])
 RUN = dict(t1=0.5, dt=0.1, integrator=cj.HeunMK())
@@ -179,7 +179,7 @@ def test_a_store_tells_the_numbers_of_any_class_apart(tmp_path):
 def test_systems_travel():
     """Their functions are traced: a lambda in params is not in the way."""
     act = lambda x: jnp.tanh(x)
-    for data in (pickle.dumps(system(net(act))), dumped(system(net(act)))[0]):
+    for data in (pickle.dumps(system(net(act))), serialize(system(net(act)))[0]):
         there = pickle.loads(data)
         np.testing.assert_array_equal(cj.solve(there, MU, **RUN).mu[-1], last(net(act)))
         there.with_params(net(lambda x: jnp.tanh(x)))

@@ -6,8 +6,8 @@ import coadjoint as cj
 from coadjoint.runtime.backends import prepare_program
 from coadjoint.runtime.plan import plan_ensemble
 from coadjoint.runtime.sinks import Memory
-from coadjoint.store.recording import recording
-from coadjoint.store.sink import StoreOutput
+from coadjoint.store.recorder import recording
+from coadjoint.store.store_sink import StoreOutput
 
 
 class LetsOthersIn:

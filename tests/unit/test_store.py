@@ -16,7 +16,7 @@ import zarr
 
 import coadjoint as cj
 from coadjoint.runtime import loop, plan
-from coadjoint.store import checkpoints, creating, durable, layout, sink
+from coadjoint.store import atomic_io, checkpoints, create, schema, store_sink
 
 EM = cj.EulerMaruyamaMK()
 BETA = np.array([[0.3, 0.2, 0.5], [0.0, 0.4, 0.1]])
@@ -82,13 +82,13 @@ def members():
 @pytest.fixture
 def busy(monkeypatch):
     """A commit after every chunk of 32 steps, waited for, and 16 saved times in a file of the arrays."""
-    commit = sink.StoreSink.commit
-    monkeypatch.setattr(sink.StoreSink, "commit", lambda self: (commit(self), self._settle()))
-    monkeypatch.setattr(sink, "_SECONDS", 0.0)
-    monkeypatch.setattr(sink, "_SHARE", 0)
+    commit = store_sink.StoreSink.commit
+    monkeypatch.setattr(store_sink.StoreSink, "commit", lambda self: (commit(self), self._settle()))
+    monkeypatch.setattr(store_sink, "_SECONDS", 0.0)
+    monkeypatch.setattr(store_sink, "_SHARE", 0)
     monkeypatch.setattr(loop, "_FIRST_CHUNK", 32)
     monkeypatch.setattr(loop, "_LARGEST_CHUNK", 32)
-    monkeypatch.setattr(layout, "_LONGEST_FILE", 16)
+    monkeypatch.setattr(schema, "_LONGEST_FILE", 16)
 
 
 class Cut(Exception):
@@ -98,7 +98,7 @@ class Cut(Exception):
 def stop_after(commits, monkeypatch):
     """The process 'dies' after so many checkpoints, and before the next one."""
     left = [commits]
-    save = durable.save_checkpoint
+    save = atomic_io.save_checkpoint
 
     def counted(*args):
         if left[0] == 0:
@@ -409,7 +409,7 @@ def test_the_second_process_is_refused(busy, tmp_path, monkeypatch):
 
 def test_a_full_disk(usual, busy, tmp_path, monkeypatch):
     path = tmp_path / "run.zarr"
-    write = durable.write
+    write = atomic_io.write
     room = [40]
 
     def small(target, data):
@@ -421,7 +421,7 @@ def test_a_full_disk(usual, busy, tmp_path, monkeypatch):
         write(target, data)
 
     with monkeypatch.context() as patch, pytest.raises(cj.StoreError) as error:
-        patch.setattr(durable, "write", small)
+        patch.setattr(atomic_io, "write", small)
         solve(path)
     assert "run.zarr cannot be written: the disk is full. It holds the run up to step " in str(error.value)
     assert 'go on with: solve(..., out="' in str(error.value)
@@ -435,7 +435,7 @@ def test_a_disk_that_is_full_from_the_start(tmp_path, monkeypatch):
     def full(root):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(creating, "sync_tree", full)
+    monkeypatch.setattr(create, "sync_tree", full)
     with pytest.raises(cj.StoreError, match=r"run\.zarr cannot be made: the disk is full"):
         solve(tmp_path / "run.zarr")
     assert list(tmp_path.iterdir()) == []
@@ -458,7 +458,7 @@ def test_a_read_only_folder(finished, tmp_path, monkeypatch):
             solve(tmp_path / "run.zarr")
     assert os.mkdir is mkdir and not (tmp_path / "run.zarr").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "open", refuse_writing, raising=False)
+        patch.setattr(atomic_io, "open", refuse_writing, raising=False)
         with pytest.raises(cj.StoreError, match=r"locked\.zarr cannot be written: permission is denied \("):
             solve(locked, resume=True)
         assert cj.open(locked).sizes["time"] == 101  # reading needs no permission to write
@@ -503,9 +503,9 @@ def test_a_flipped_bit_and_a_missing_chunk(finished, tmp_path):
 
 def test_a_store_of_a_newer_format(finished, tmp_path):
     path = shutil.copytree(finished, tmp_path / "run.zarr")
-    edit(path, lambda header: header.update(format=3))
+    edit(path, lambda header: header.update(format=2))
     for work in (lambda: cj.open(path), lambda: solve(path, resume=True)):
-        with pytest.raises(cj.StoreError, match="has format 3, and this version of coadjoint reads formats up to 2"):
+        with pytest.raises(cj.StoreError, match="has format 2, and this version of coadjoint reads formats up to 1"):
             work()
 
 
@@ -551,9 +551,9 @@ def test_nothing_is_unpickled(finished, tmp_path):
 
 def test_a_checkpoint_of_another_integrator(finished, tmp_path):
     path = shutil.copytree(finished, tmp_path / "run.zarr")
-    found = durable.load_checkpoint(path / "checkpoint" / "part-000000.npz")
+    found = atomic_io.load_checkpoint(path / "checkpoint" / "part-000000.npz")
     header, leaves = found
-    durable.save_checkpoint(path / "checkpoint" / "part-000000.npz", header, leaves[1:])
+    atomic_io.save_checkpoint(path / "checkpoint" / "part-000000.npz", header, leaves[1:])
     with pytest.raises(cj.StoreError, match="holds another state of the integrator than EulerMaruyamaMK has"):
         solve(path, resume=True)
 
@@ -563,7 +563,7 @@ def test_a_checkpoint_of_another_integrator(finished, tmp_path):
 
 def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(usual, busy, tmp_path, monkeypatch):
     path = tmp_path / "run.zarr"
-    add = sink.StoreSink.add
+    add = store_sink.StoreSink.add
 
     def press(self, at, record):
         add(self, at, record)
@@ -572,7 +572,7 @@ def test_ctrl_c_finishes_the_chunk_and_says_how_to_go_on(usual, busy, tmp_path, 
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as stopped:
-        patch.setattr(sink.StoreSink, "add", press)
+        patch.setattr(store_sink.StoreSink, "add", press)
         solve(path)
     assert str(stopped.value) == (f'stopped at step 96 (t = 4.8); go on with: solve(..., out="{path}", resume=True)')
     assert signal.getsignal(signal.SIGINT) is before
@@ -625,7 +625,7 @@ def test_large_accumulators_have_files_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 4)
     run = {"members": 8, "reduce": cj.Mean(), "save_every": 10, "integrator": cj.HeunMK(), "dt": 0.1, "key": 0}
     with monkeypatch.context() as patch:
-        patch.setattr(layout, "_KEPT_BYTES", 0)
+        patch.setattr(schema, "_KEPT_BYTES", 0)
         cj.ensemble(system(), MU0, t1=2.0, out=tmp_path / "run.zarr", **run)
     assert (tmp_path / "run.zarr" / "partial_0").is_dir()
     stored = cj.ensemble(system(), MU0, t1=4.0, out=tmp_path / "run.zarr", resume=True, **run)

@@ -21,12 +21,12 @@ from ..runtime.executors import ClusterError
 from ..runtime.loop import BatchResult, RunContext
 from ..runtime.progress import Health
 from ..runtime.run_state import SolverTotals
-from ..store.durable import StoreError
-from .parcels import pack, pack_members
-from .worker import Refused, Returned, Told, run_remote
+from ..store.atomic_io import StoreError
+from .serialization import pack, pack_members
+from .worker import ReportConfig, WorkerRejected, WorkerResult, run_remote
 
 if TYPE_CHECKING:
-    from .connecting import Cluster
+    from .connect import Cluster
 
 ATTEMPTS = 4  # at a tile, before it counts as failed
 _GONE = 10.0  # seconds without a scheduler
@@ -53,7 +53,7 @@ class Tasks:
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.waiting = list(range(len(tiles)))  # a heap
         self.futures: dict[int, Any] = {}
-        self.sent: dict[Any, Any] = {}  # what workers hold for us: parcels by job, members of tiles by ("own", tile)
+        self.sent: dict[Any, Any] = {}  # what workers hold for us: packages by job, members of tiles by ("own", tile)
         self.ready: dict[int, list[BatchResult]] = {}
         self.next = 0  # the tile that is to be handed over next
         self.finished: list[tuple[int, Any]] = []  # futures whose results are to be fetched
@@ -130,13 +130,15 @@ class Tasks:
             chosen.append(heapq.heappop(self.waiting))
         if not chosen:
             return
-        told = [Told(self.topic, self.tiles[t][0], max(_OFTEN, slots / 40), self.cluster.closely) for t in chosen]
+        reports = [
+            ReportConfig(self.topic, self.tiles[t][0], max(_OFTEN, slots / 40), self.cluster.closely) for t in chosen
+        ]
         numbers = [self.tiles[t][1] for t in chosen]
         keys = [f"{self.topic}-{t}-{uuid.uuid4().hex[:8]}" for t in chosen]
-        parcels, own = zip(*(self._packed(t) for t in chosen), strict=True)
+        packages, own = zip(*(self._packed(t) for t in chosen), strict=True)
         try:
             futures = self.client.map(
-                run_remote, parcels, own, numbers, told, key=keys, pure=False, workers=self.cluster.allowed()
+                run_remote, packages, own, numbers, reports, key=keys, pure=False, workers=self.cluster.allowed()
             )
         except Exception as error:
             if self.client.status == "running":
@@ -149,12 +151,12 @@ class Tasks:
             future.add_done_callback(lambda future, tile=tile: self.events.put(("over", tile, future)))
 
     def _packed(self, tile: int) -> tuple[Any, Any]:
-        """The parcel of the job, and what the members of the tile have of their own."""
+        """The package of the job, and what the members of the tile have of their own."""
         k, numbers = self.tiles[tile]
         job = self.jobs[k]
         if k not in self.sent:
-            parcel = pack(job.plan, job.program, job.output, self.cluster.about)
-            self.sent[k] = self._send(parcel, len(parcel.data))
+            package = pack(job.plan, job.program, job.output, self.cluster.about)
+            self.sent[k] = self._send(package, len(package.data))
         if ("own", tile) not in self.sent:
             own = pack_members(job.plan, numbers)
             self.sent["own", tile] = None if own is None else self._send(own, len(own))
@@ -203,7 +205,7 @@ class Tasks:
         self.fetching = False
         self._fetch()
 
-    def _got(self, results: list[tuple[int, Returned | None]]) -> None:
+    def _got(self, results: list[tuple[int, WorkerResult | None]]) -> None:
         for tile, back in results:
             if back is None:
                 self._failed(tile, CancelledError("the task was cancelled"))
@@ -257,7 +259,7 @@ class Tasks:
         if at > self.stood.get(tile, 0):  # it came on meanwhile: with a store it goes on from there
             self.attempts[tile] = 0
         self.stood[tile] = at
-        if isinstance(error, Refused):
+        if isinstance(error, WorkerRejected):
             self.cluster.refuse(error.address, error.why)
         elif isinstance(error, CancelledError):  # something that a worker held for us is lost, or the scheduler is
             self.sent.pop(self.tiles[tile][0], None)

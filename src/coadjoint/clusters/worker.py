@@ -20,10 +20,10 @@ from ..runtime.run_state import SolverTotals, StepState
 from ..runtime.sinks import Cancelled, Remote
 from ..runtime.stall_monitor import MonitoredRun
 from ..store.interrupts import Stopped
-from .parcels import Parcel, differences, present, unpack, with_members
+from .serialization import RunPackage, differences, environment, unpack, with_members
 
 
-class Refused(RuntimeError):
+class WorkerRejected(RuntimeError):
     """A worker that cannot take part: its address, and why."""
 
     def __init__(self, address: str, why: str):
@@ -31,7 +31,7 @@ class Refused(RuntimeError):
         self.address, self.why = address, why
 
 
-class Returned(NamedTuple):
+class WorkerResult(NamedTuple):
     """What a worker sends back of each of some tiles, and how all of them are. With a store there are no rows."""
 
     members: list[int]
@@ -55,7 +55,7 @@ class _Run(NamedTuple):
 _runs: Bounded[_Run] = Bounded(16)
 
 
-class Told(NamedTuple):
+class ReportConfig(NamedTuple):
     """How a worker tells how a tile goes: under which topic, for which job, how often, and whether it looks closely."""
 
     topic: str
@@ -64,53 +64,53 @@ class Told(NamedTuple):
     closely: bool
 
 
-def run_remote(parcel: Parcel, own: bytes | None, numbers: range, told: Told) -> Returned | None:
+def run_remote(package: RunPackage, own: bytes | None, numbers: range, told: ReportConfig) -> WorkerResult | None:
     """Run some tiles as one; None if nobody waits for them any more."""
     from distributed import get_worker  # type: ignore[import-not-found]
 
     worker = get_worker()
-    run = _runs.get(parcel.token, lambda: _opened(parcel, worker.address))
+    run = _runs.get(package.token, lambda: _opened(package, worker.address))
     plan, program = run.plan, run.program
     if own is not None:
         plan = with_members(plan, numbers, own)
         program = prepare_program(plan)
     head = {"job": told.job, "tile": numbers.start, "worker": worker.address}
-    teller = _Teller(plan, told, lambda **words: worker.log_event(told.topic, head | words))
-    unwanted = _Unwanted()
-    if unwanted.is_set():  # before a store is touched
+    reporter = Reporter(plan, told, lambda **words: worker.log_event(told.topic, head | words))
+    cancelled = CancelToken()
+    if cancelled.is_set():  # before a store is touched
         return None
     try:
-        with MonitoredRun(plan, lambda words: teller.tell(words=words)) as watched, program.device_context():
-            with run.remote.output(plan, program, numbers, unwanted) as output:
-                done = run_tiles(plan, program, numbers, output, teller, watched)
+        with MonitoredRun(plan, lambda words: reporter.tell(words=words)) as watched, program.device_context():
+            with run.remote.output(plan, program, numbers, cancelled) as output:
+                done = run_tiles(plan, program, numbers, output, reporter, watched)
                 rows = run.remote.rows(output)
     except (Cancelled, Stopped):  # the latter would end the worker
         return None
     totals, accumulators, growth = zip(*done, strict=True)
-    return Returned(
+    return WorkerResult(
         [len(x.iterations) for x in totals],
         [jax.tree.map(lambda n: np.asarray(n).item(), combine_totals(x)) for x in totals],
         [None if acc is None else [np.asarray(x) for x in jax.tree.leaves(acc)] for acc in accumulators],
         list(growth),
         rows,
-        teller.health(),
+        reporter.health(),
     )
 
 
-def _opened(parcel: Parcel, address: str) -> _Run:
-    wrong = differences(parcel.about, present(parcel.about["modules"]), parcel.about["same machine"])
+def _opened(package: RunPackage, address: str) -> _Run:
+    wrong = differences(package.about, environment(package.about["modules"]), package.about["same machine"])
     if wrong:
-        raise Refused(address, "; ".join(wrong))
-    plan, remote = unpack(parcel)
-    if plan.batch_size != parcel.about["tile"]:
-        raise Refused(address, "it would cut members into other tiles, because JAX's default device is another")
+        raise WorkerRejected(address, "; ".join(wrong))
+    plan, remote = unpack(package)
+    if plan.batch_size != package.about["tile"]:
+        raise WorkerRejected(address, "it would cut members into other tiles, because JAX's default device is another")
     try:
         return _Run(plan, prepare_program(plan), remote)
     except ValueError as error:  # no native code on this machine
-        raise Refused(address, str(error)) from None
+        raise WorkerRejected(address, str(error)) from None
 
 
-class _Unwanted:
+class CancelToken:
     """Set when nobody waits any more for the task of this thread, or when the worker goes away."""
 
     def is_set(self) -> bool:
@@ -121,15 +121,15 @@ class _Unwanted:
         return task is None or task.state == "cancelled" or worker.status.name in ("closing", "closed", "failed")
 
 
-class _Teller:
+class Reporter:
     """Watches a tile and tells the client now and then, in few words."""
 
-    def __init__(self, plan: Plan, how: Told, tell: Callable[..., None]):
+    def __init__(self, plan: Plan, how: ReportConfig, tell: Callable[..., None]):
         self.plan, self.how, self.tell = plan, how, tell
         self.done, self.last = 0, time.monotonic()
         self.at: tuple[StepState, Any] | None = None
 
-    def __enter__(self) -> "_Teller":
+    def __enter__(self) -> "Reporter":
         return self
 
     def __exit__(self, *exc: Any) -> None:

@@ -208,7 +208,7 @@ def _errors(command: str, as_json: bool) -> Iterator[None]:
     """Report an error in one sentence. Status 2: the user can put it right; 130: Ctrl-C; 143: SIGTERM."""
     from ..runtime.executors import ClusterError
     from ..runtime.results import UnsolvedStepError
-    from ..store.durable import StoreError
+    from ..store.atomic_io import StoreError
     from ..store.interrupts import terminable
 
     def say(message: str, event: str = "error") -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from ..experiments.bath import ABOUT_BATH
 from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
 from ..runtime.results import scaled_errors
-from ..store.given import with_arrays
+from ..store.input_arrays import with_arrays
 from ..store.locks import store_lock
 from ..store.reading import Contents, contents, totals
 
@@ -27,7 +27,7 @@ def summary(path: Path) -> dict[str, Any]:
     return {
         "store": str(path),
         "kind": header["kind"],
-        "model": (header.get("model") or (header["experiment"] or {}).get("model", {})).get("name"),
+        "model": (header["model"] or (header["experiment"] or {}).get("model", {})).get("name"),
         "algebra": config["system"]["algebra"]["type"],
         "integrator": config["integrator"]["type"],
         "noises": _noises(config),
@@ -50,7 +50,7 @@ def summary(path: Path) -> dict[str, Any]:
         "unsolved": int(stats["unsolved"][begun].sum()),
         "backend": _listed(about["backend"] for about in header["backends"]),
         "reason": " ".join(dict.fromkeys(about["reason"] for about in header["backends"] if about["reason"])),
-        "arithmetic": header["arithmetic"],
+        "numerics_version": header["numerics_version"],
         "changes": [_change(note) for note in header["history"]],
         "bytes": sum(p.stat().st_size for p in path.rglob("*") if p.is_file()),
         "versions": header["versions"],
@@ -65,12 +65,12 @@ def _listed(words: Iterable[str]) -> str:
 
 def _change(note: dict[str, Any]) -> dict[str, Any]:
     """Where a run went on under other conditions, and under which."""
-    backends = _listed(about["backend"] for about in note.get("backends", ()))
+    backends = _listed(about["backend"] for about in note["backends"])
     return {
-        "step": min(note.get("steps", [0])),
+        "step": min(note["steps"]),
         "versions": note["versions"],
         "processor": note["platform"]["processor"],
-        "arithmetic": note.get("arithmetic"),
+        "numerics_version": note["numerics_version"],
         "backend": backends,
     }
 
@@ -129,7 +129,7 @@ def verify(path: Path) -> int:
                 array.get_block_selection(tuple(where))
             else:
                 np.asarray(array[...])
-    with_arrays(path, found.header.get("model"))
+    with_arrays(path, found.header["model"])
     with_arrays(path, found.header["experiment"])
     return count
 
@@ -173,7 +173,7 @@ def words(s: dict[str, Any]) -> str:
 def _went_on(change: dict[str, Any]) -> str:
     """A line on where a run went on under other conditions."""
     by = [f"coadjoint {change['versions']['coadjoint']}", f"jax {change['versions']['jax']}", change["processor"]]
-    by += [f"arithmetic {change['arithmetic']}", change["backend"]] if change["backend"] else []
+    by += [f"numerics version {change['numerics_version']}", change["backend"]]
     return f"  then by   {', '.join(by)}, from step {change['step']} on"
 
 

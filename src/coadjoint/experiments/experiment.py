@@ -19,11 +19,11 @@ from ..integrators.tmk import TMK
 from ..runtime.backends import prepare_program
 from ..runtime.executors import executor_for
 from ..runtime.plan import Plan, plan_ensemble, plan_solve
-from ..store.durable import StoreError
-from ..store.given import with_arrays
-from ..store.layout import TOTALS, Axis
+from ..store.atomic_io import StoreError
+from ..store.input_arrays import with_arrays
 from ..store.reading import Stored, read_header
-from ..store.recording import recording
+from ..store.recorder import recording
+from ..store.schema import TOTALS, Axis
 from .bath import check_bath, in_bath
 from .schema import (
     ExperimentError,

@@ -55,7 +55,7 @@ class TMK(OrbitMethod):
 
     solve: ImplicitSolve
     drift_free: bool = eqx.field(static=True)
-    tau: Tau = eqx.field(metadata={"unless": Exp()})  # stores of before it was there have none
+    tau: Tau
 
     def __init__(
         self,

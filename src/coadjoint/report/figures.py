@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from ..experiments.schema import known_models, parameters
 from ..fluids.flow import FluidFlow
 from ..runtime.results import scaled_errors
-from ..store.durable import StoreError
-from ..store.given import with_arrays
+from ..store.atomic_io import StoreError
+from ..store.input_arrays import with_arrays
 from ..store.reading import open as open_store
 from ..store.reading import read_header
 from . import fluids, plotting
@@ -332,7 +332,7 @@ def _fluid(path: Path, what: str) -> tuple[Any, FluidFlow, Series]:
 def _flow(path: Path, one: Series) -> FluidFlow | None:
     """What the states of a model of a fluid mean; None if it is none."""
     header = read_header(path, "open")
-    made = with_arrays(path, header.get("model") or (header["experiment"] or {}).get("model"))
+    made = with_arrays(path, header["model"] or (header["experiment"] or {}).get("model"))
     make = known_models().get(made["name"]) if made else None
     if make is None:
         return None

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..store.conditions import versions
-from ..store.configuration import flat
+from ..store.fingerprint import flat
+from ..store.provenance import versions
 from . import stages
 from .stages import Stage, text
 

@@ -59,7 +59,7 @@ def executor_for(on: Any, plans: "Sequence[Plan]", programs: Sequence[Any], out:
     """The place that `on=` names, as a context: None for threads, or a cluster, checked for these plans."""
     if on is None:
         return nullcontext()
-    from ..clusters.connecting import connected
+    from ..clusters.connect import connected
 
     return connected(on, plans, programs, out, progress)
 

@@ -103,7 +103,7 @@ def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) 
     with executor_for(on, [plan], [program], out, progress) as place:
         if out is None:
             return execute(plan, program, Memory(plan), progress, place)
-        from ..store.recording import record_run
+        from ..store.recorder import record_run
 
         return record_run(plan, program, out, resume, progress, place)
 
@@ -115,6 +115,6 @@ def _run_together(plan: Plan, program: Program, out: Any, resume: bool, progress
             lambda: " Nothing of it is kept: with out= it would go on from its last checkpoint."
         ):
             return execute(plan, program, Memory(plan), progress)
-    from ..store.together import record_together
+    from ..store.multiprocess_store import record_together
 
     return record_together(plan, program, out, resume, progress)

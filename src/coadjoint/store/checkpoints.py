@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..runtime.run_state import SolverTotals
-from .conditions import arithmetic
-from .durable import StoreError, damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
-from .formats import FORMAT, checkpoint_now
-from .layout import totals_of
+from .atomic_io import StoreError, damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
 from .locks import CHECKPOINTS
+from .provenance import numerics_version
+from .schema import totals_of
 
 _PACK, _ENDING = "all.zip", ".npz"
 _AT = "@"  # in the name of a block, before the row it begins with
@@ -43,7 +42,7 @@ class Checkpoint(NamedTuple):
     step: int
     rows: int  # saved times on disk
     backend: str
-    arithmetic: int
+    numerics_version: int
     leaves: dict[str, np.ndarray]  # of its points, by their names, and of its rows where these are kept here
     pieces: tuple[str, ...] = ()  # files with the rest of its points, which are read when asked for
     spread: tuple = ()  # that rest: names, shapes, kinds of numbers
@@ -89,8 +88,9 @@ class Checkpoints:
                 return None
             found = load_checkpoint(self.folder / _PACK, packed.get(path.name, b""))
             assert found is not None
-        header, leaves = checkpoint_now(*found)
-        about = header["step"], header["rows"], header["backend"], header["arithmetic"], leaves
+        header, values = found
+        leaves = {name: x for (name, *_), x in zip(header["leaves"], values, strict=False)}
+        about = header["step"], header["rows"], header["backend"], header["numerics_version"], leaves
         return Checkpoint(*about, *(tuple(header.get(name, ())) for name in ("pieces", "spread")))
 
     def read_all(self, count: int) -> list[Checkpoint | None]:
@@ -101,7 +101,7 @@ class Checkpoints:
         self, number: int, step: int, rows: int, backend: str, leaves: dict[str, np.ndarray], **pieces: Any
     ) -> None:
         """Replace that of a tile, durably; with the names of its pieces, which are on disk, and what is in them."""
-        about = {"format": FORMAT, "step": step, "rows": rows, "backend": backend, "arithmetic": arithmetic()}
+        about: dict[str, Any] = {"step": step, "rows": rows, "backend": backend, "numerics_version": numerics_version()}
         about["leaves"] = [[name, list(x.shape), str(x.dtype)] for name, x in leaves.items()]
         save_checkpoint(self.path(number), about | pieces, list(leaves.values()))
 
@@ -129,7 +129,7 @@ class Checkpoints:
             raise StoreError(f"{self.folder}: pieces of the checkpoint are damaged: they have not all rows.")
         return found.leaves | out
 
-    def tidy(self, count: int) -> None:
+    def remove_orphans(self, count: int) -> None:
         """Remove pieces that no checkpoint names: of commits that were replaced, or did not come about."""
         pieces = list(self.folder.glob(f"piece-*{_ENDING}"))
         if pieces:

@@ -14,7 +14,7 @@ from stepcompiler.jaxprs.interning import Constant
 from ..runtime.lapack_lock import LARGE, exclusive_xla, uses_lapack
 from ..runtime.plan import Plan
 from ..runtime.results import OrbitError, mapped
-from .layout import Layout
+from .schema import Layout
 
 DIAGNOSTICS = ("energy", "casimirs", "orbit_error")  # variables that are made here
 _BATCH = 2**19  # b states with d numbers are taken together as long as b d² is below

@@ -2,7 +2,7 @@
 
 A lock is `flock` on a file, which the system lets go of when the process ends, however it ends. It holds between
 processes of a machine, and on network file systems between machines where these carry locks; where they are mounted
-so that they do not, `unshared` says so.
+so that they do not, `lock_warning` says so.
 """
 
 import errno
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .durable import StoreError
+from .atomic_io import StoreError
 
 CHECKPOINTS = "checkpoint"  # a folder of the store
 _STORE, _TILE = "lock", ".lock"  # files in it: the name of one, and how the names of the others end
@@ -113,7 +113,7 @@ def tile_locks(path: Path) -> list[Lock]:
     return [Lock(found) for found in sorted((path / CHECKPOINTS).glob(f"part-*{_TILE}"))]
 
 
-def unshared(path: Path) -> str:
+def lock_warning(path: Path) -> str:
     """Why locks on this folder do not hold between machines, in words; nothing if they do, or if it is not known."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]

@@ -11,11 +11,10 @@ import zarr
 
 from ..numerics.html import as_html
 from ..runtime.results import Stats
+from .atomic_io import Files, StoreError, reason
 from .checkpoints import Checkpoint, Checkpoints
-from .configuration import flat
-from .durable import Files, StoreError, reason
-from .formats import FORMAT, header_now
-from .layout import TOTALS
+from .fingerprint import flat
+from .schema import FORMAT, TOTALS
 
 if TYPE_CHECKING:
     import xarray
@@ -74,11 +73,9 @@ class Contents(NamedTuple):
 
 def contents(path: Path, what: str = "open") -> Contents:
     """Header, files and checkpoints; a file that must be there and is not, or is damaged, is named when it is read."""
-    raw = read_header(path, what)
-    tiles, sizes = raw["tiles"], [len(values) for values in raw["axes"].values()]
-    found = Checkpoints(path).read_all(len(raw["steps"]) * tiles)
-    of_runs = [[c for c in found[k : k + tiles] if c is not None] for k in range(0, len(found), tiles)]
-    header = header_now(raw, [own[0].backend if own else "" for own in of_runs])
+    header = read_header(path, what)
+    tiles, sizes = header["tiles"], [len(values) for values in header["axes"].values()]
+    found = Checkpoints(path).read_all(len(header["steps"]) * tiles)
 
     def required(key: str) -> bool:
         name, _, last = key.partition("/")
@@ -158,7 +155,7 @@ def open(path: Any) -> "xarray.Dataset":
     return data
 
 
-_SHOWN = ("format", "kind", "model", "configuration", "experiment", "versions", "platform", "arithmetic")
+_SHOWN = ("format", "kind", "model", "configuration", "experiment", "versions", "platform", "numerics_version")
 
 
 def totals(found: Contents) -> dict[str, np.ndarray]:

@@ -2,17 +2,12 @@
 
 What an operation of JAX's is made of stands in `operations`; the loop around a step, and memory, in `loop`.
 
-**Arithmetic.** A product that is used once, by a sum in the same basic block, is written together with it as one fused
-multiply-add, x y ± z rounded once; of two such products the first. That is decided here, from the program alone, and
-nothing is left to the compiler: every processor with FMA gives the same bits, for any width. This is arithmetic 2;
-in arithmetic 1, that of version 0.1, the compiler contracted what it liked. Arithmetic 3 has functions of its own
-(`mathematics`) in place of the C library's; in arithmetic 4 factors that are the same everywhere are multiplied
-beforehand, and a step solves only for what must be solved for. In arithmetic 5 that is done by NumPy
-(`jaxprs.numpy_eval`), not by what XLA makes of it. In arithmetic 6 implicit steps start nearer to
-their root, the first pass through a loop is written before it where it is known to happen, and what waits for no loop
-comes before it. In arithmetic 7 (`native.ARITHMETIC`) a sum of two products that goes into another sum becomes two
-fused operations there, not three and a sum; implicit steps are corrected by a series in place of an inverse; what need
-have few digits is computed in single precision (`precision`); and what is `unlikely` to be wanted is a branch.
+**Rounding.** A product that is used once, by a sum in the same basic block, becomes one fused multiply-add with it:
+x y ± z, rounded once. Of two such products the first is fused. A sum of two products that is added to another sum
+becomes two fused operations there. These rules depend on the program alone, and the compiler contracts nothing, so
+results are bitwise identical on every processor with fused multiply-add, for any width. Functions come from
+`mathematics`, not from the C library, and NumPy (`jaxprs.numpy_eval`) computes constants. Any change of these rules
+changes `stepcompiler.NUMERICS_VERSION`.
 """
 
 import struct

@@ -19,15 +19,15 @@ from stepcompiler.cache import Bounded
 from ..runtime.backends.base import Program
 from ..runtime.loop import execute_all
 from ..runtime.plan import Plan
+from .atomic_io import THREADS, Files, StoreError
 from .checkpoints import Checkpoints
-from .conditions import machine
-from .creating import create, reopen
-from .durable import THREADS, Files, StoreError
+from .create import create, reopen
+from .experiment_export import as_tables
 from .interrupts import interrupts
-from .layout import Axis, Layout
+from .provenance import machine
 from .reading import Stored, read_header
-from .sink import StoreOutput
-from .tables import as_tables
+from .schema import Axis, Layout
+from .store_sink import StoreOutput
 
 
 def record_run(plan: Plan, program: Program, out: Any, resume: bool, progress: Any, place: Any = None) -> Stored:
@@ -63,7 +63,7 @@ def recording(
         with interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
             yield Store(path, layout, stop, savers, writers, plans, programs, place)
         with contextlib.suppress(OSError):  # then there are more files, and nothing is lost
-            Checkpoints(path).tidy(len(plans) * layout.tiles)
+            Checkpoints(path).remove_orphans(len(plans) * layout.tiles)
             Checkpoints(path).pack(len(plans) * layout.tiles)
     finally:
         lock.release()  # when all that was under way is written
@@ -114,7 +114,7 @@ class Store:
                 for *_, output in outputs:
                     output.flush()
 
-    def how_to_go_on(self) -> str:
+    def resume_command(self) -> str:
         """For messages."""
         experiment = self.experiment
         if experiment is not None:

@@ -29,15 +29,15 @@ from ..runtime.multiprocess import (
 from ..runtime.plan import Plan
 from ..runtime.run_state import StepState
 from ..runtime.stall_monitor import log
+from .atomic_io import THREADS, StoreError
 from .checkpoints import block_name, piece_name
-from .durable import THREADS, StoreError
+from .experiment_export import as_tables
 from .interrupts import interrupts
-from .layout import STATE, Layout
 from .locks import tile_lock
 from .reading import Stored, read_header
-from .recording import Store, recording
-from .sink import StoreOutput, StoreSink
-from .tables import as_tables
+from .recorder import Store, recording
+from .schema import STATE, Layout
+from .store_sink import StoreOutput, StoreSink
 
 _OFTEN = 1.0  # seconds between two looks at the locks of the others
 _GRACE = 5.0  # seconds in which JAX may say itself that another process is gone
@@ -48,10 +48,10 @@ def record_together(plan: Plan, program: Program, out: Any, resume: bool, progre
     path = Path(out)
     with ExitStack() as stack:
         store = _held(stack, plan, program, path, resume) if is_coordinator() else _followed(stack, plan, program, path)
-        output = _Together(store, 0, plan, program)
+        output = ShardOutput(store, 0, plan, program)
 
         def kept() -> str:
-            return f"{output.recovery_hint()} Go on, on as many as there are, with: {store.how_to_go_on()}"
+            return f"{output.recovery_hint()} Go on, on as many as there are, with: {store.resume_command()}"
 
         broadcast(True)  # all have their locks
         with _listening(path, count_processes(plan), kept), translate_collective_errors(kept):
@@ -113,12 +113,12 @@ def _followed(stack: ExitStack, plan: Plan, program: Program, path: Path) -> Sto
     return Store(path, layout, Event(), savers, writers, [plan], [program])
 
 
-class _Together(StoreOutput):
+class ShardOutput(StoreOutput):
     """The place of the run, in each process."""
 
-    def sink(self, tile: int) -> "_Part":
+    def sink(self, tile: int) -> "ShardSink":
         """The part of this process."""
-        self.last = sink = _Part(self, tile)
+        self.last = sink = ShardSink(self, tile)
         return sink
 
     def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
@@ -127,7 +127,7 @@ class _Together(StoreOutput):
             super().add_totals(tile, values)
 
 
-class _Part(StoreSink):
+class ShardSink(StoreSink):
     """What a process writes: a band of states, a piece of checkpoints; the first also all that is small."""
 
     def __init__(self, output: StoreOutput, tile: int):
@@ -184,7 +184,7 @@ class _Part(StoreSink):
         try:
             save = self.store.checkpoints.save
             save(self.number, n, saved, backend, self.replicated, pieces=pieces, spread=self.spread)
-            self.store.checkpoints.tidy(1)
+            self.store.checkpoints.remove_orphans(1)
         except BaseException as error:
             return error
         return None
@@ -201,5 +201,5 @@ class _Part(StoreSink):
         if failed:
             raise StoreError(
                 f"{self.store.path}: process {failed[0]} cannot write its part, and says why. It holds the run up to "
-                f"{self.reached()}. When that is put right, go on with: {self.store.how_to_go_on()}"
+                f"{self.reached()}. When that is put right, go on with: {self.store.resume_command()}"
             )

@@ -58,8 +58,6 @@ def describe(x: Any) -> Any:
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         given = [f for f in dataclasses.fields(x) if "made" not in f.metadata]  # not what is made from the others
         fields = {f.name.lstrip("_"): describe(getattr(x, f.name)) for f in given}
-        added = {f.name: describe(f.metadata["unless"]) for f in dataclasses.fields(x) if "unless" in f.metadata}
-        fields = {name: value for name, value in fields.items() if name not in added or value != added[name]}
         return {"type": _type_name(x), **fields, **_code(x)}
     if isinstance(x, tuple) and hasattr(x, "_asdict"):
         return describe(x._asdict())  # type: ignore[attr-defined]
@@ -98,14 +96,13 @@ def _code(x: Any) -> dict[str, str]:
 
 
 def _system(system: System) -> dict[str, Any]:
-    forcing = {"forcing": describe(system.forces)} if system.forces else {}  # stores without stay what they were
     return {
         "algebra": describe(system.algebra),
         "side": system.side,
         "hamiltonian": describe(system.h),
         "gradient": describe(system.grad_h),
-        **forcing,
-        **({"dissipation": describe(system.dissipation)} if system.dissipation is not None else {}),
+        "forcing": describe(system.forces),
+        "dissipation": describe(system.dissipation),
         "noise": [_noise(system, n) for n in system.noises],
         "params": describe(system.params),
     }

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import zarr
 
-from .durable import Files, StoreError
-from .layout import Variable
+from .atomic_io import Files, StoreError
+from .schema import Variable
 
 GIVEN = "given"  # a group of the store
 

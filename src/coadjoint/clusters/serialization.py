@@ -26,7 +26,7 @@ from stepcompiler.jaxprs.jaxpr_pickle import by_value
 from ..runtime.backends.base import Program
 from ..runtime.plan import Plan
 from ..runtime.sinks import Output, Remote
-from ..store.conditions import arithmetic, machine, versions
+from ..store.provenance import machine, numerics_version, versions
 
 _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "equinox", "llvmlite")
 _KNOWN = {
@@ -35,7 +35,7 @@ _KNOWN = {
 }
 
 
-class Parcel(NamedTuple):
+class RunPackage(NamedTuple):
     """A run, for workers: of what leads with members it has nothing."""
 
     token: str  # its own
@@ -43,16 +43,16 @@ class Parcel(NamedTuple):
     about: dict[str, Any]  # what a worker must have (`differences`)
 
 
-def pack(plan: Plan, program: Program, output: Output, about: dict[str, Any]) -> Parcel:
-    """The parcel of a run; the backend is settled."""
+def pack(plan: Plan, program: Program, output: Output, about: dict[str, Any]) -> RunPackage:
+    """The package of a run; the backend is settled."""
     bare = replace(without_members(plan), backend=program.backend)
-    data, modules = dumped((bare, output.remote()))
-    return Parcel(uuid.uuid4().hex, data, about | {"modules": modules, "tile": plan.batch_size})
+    data, modules = serialize((bare, output.remote()))
+    return RunPackage(uuid.uuid4().hex, data, about | {"modules": modules, "tile": plan.batch_size})
 
 
-def unpack(parcel: Parcel) -> tuple[Plan, Remote]:
+def unpack(package: RunPackage) -> tuple[Plan, Remote]:
     """The plan, and where its results go."""
-    return pickle.loads(parcel.data)
+    return pickle.loads(package.data)
 
 
 def without_members(plan: Plan) -> Plan:
@@ -73,7 +73,7 @@ def pack_members(plan: Plan, numbers: range) -> bytes | None:
         return None
     own = plan.restrict(numbers)
     numbers = jax.tree.map(np.asarray, (own.mu0, own.params, own.g0))
-    return dumped(numbers)[0]
+    return serialize(numbers)[0]
 
 
 def with_members(plan: Plan, numbers: range, own: bytes) -> Plan:
@@ -89,12 +89,12 @@ def _by_member(axes: Any) -> bool:
 # What a worker must have.
 
 
-def present(modules: Iterable[str] = ()) -> dict[str, Any]:
+def environment(modules: Iterable[str] = ()) -> dict[str, Any]:
     """What this process has: versions, the code of coadjoint and of other modules, the machine."""
     found = versions(_VERSIONS)
     return {
         "versions": found | {"python": ".".join(found["python"].split(".")[:2])},
-        "arithmetic": arithmetic(),
+        "numerics_version": numerics_version(),
         "code": _code(),
         "modules": {name: _source(name) for name in modules},
         "platform": machine(),
@@ -108,7 +108,7 @@ def differences(wanted: dict[str, Any], found: dict[str, Any], platform: bool) -
         return [] if a == b else [f"{name} is {b!s}, not {a!s}"]
 
     out = [d for name, a in wanted["versions"].items() for d in compare(name, a, found["versions"].get(name))]
-    out += compare("the arithmetic of native code", wanted["arithmetic"], found["arithmetic"])
+    out += compare("the numerics version", wanted["numerics_version"], found["numerics_version"])
     if not out and wanted["code"] != found["code"]:
         out.append("its coadjoint has the same version, but other code")
     for name, source in wanted["modules"].items():
@@ -139,7 +139,7 @@ def _source(name: str) -> str | None:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
 
 
-def dumped(thing: Any) -> tuple[bytes, dict[str, str | None]]:
+def serialize(thing: Any) -> tuple[bytes, dict[str, str | None]]:
     """A thing as bytes, and the modules of others that it names, with hashes of their source."""
     import cloudpickle  # type: ignore[import-not-found]
 

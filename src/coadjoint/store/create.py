@@ -17,15 +17,14 @@ from zarr.storage import LocalStore
 from ..models.origin import origin
 from ..runtime.backends.base import Program
 from ..runtime.plan import Plan
+from .atomic_io import Files, StoreError, reason, remove_partial, sync, sync_tree
 from .checkpoints import Checkpoints
-from .conditions import arithmetic, versions
-from .configuration import configuration, differences
-from .durable import Files, StoreError, reason, remove_partial, sync, sync_tree
-from .formats import FORMAT, fingerprint
-from .given import GIVEN, given_variable, without_arrays
-from .layout import TIMES, Layout, Variable
+from .fingerprint import configuration, differences, digest
+from .input_arrays import GIVEN, given_variable, without_arrays
 from .locks import CHECKPOINTS, Lock, store_lock, tile_locks
+from .provenance import numerics_version, versions
 from .reading import Contents, contents, read_header
+from .schema import FORMAT, TIMES, Layout, Variable
 
 _SAME_BITS = {"native-gpu": "native"}  # backends whose arithmetic is another's
 
@@ -128,7 +127,7 @@ def _header(
         "experiment": experiment,
         "versions": versions(),
         "platform": platform,
-        "arithmetic": arithmetic(),
+        "numerics_version": numerics_version(),
         "backends": [_backend(program) for program in programs],
         "history": [],
     }
@@ -146,7 +145,7 @@ def _about(plans: Sequence[Plan]) -> dict[str, Any]:
     return {
         "steps": [plan.steps for plan in plans],
         "configuration": configurations[0],
-        "fingerprints": [fingerprint(c) for c in configurations],
+        "fingerprints": [digest(c) for c in configurations],
     }
 
 
@@ -196,7 +195,7 @@ def reopen(
         found = contents(path, "resume")  # now that nobody else changes it
         _compare(path, found.header, plans)
         remove_partial(path)
-        Checkpoints(path).tidy(len(found.checkpoints))
+        Checkpoints(path).remove_orphans(len(found.checkpoints))
         root = zarr.open_group(Files(path), mode="r+", use_consolidated=False)
         _update_header(path, root, found, plans, programs, platform)
         _extend(path, root, plans, layout)
@@ -214,7 +213,7 @@ def _compare(path: Path, header: dict[str, Any], plans: Sequence[Plan]) -> None:
         raise StoreError(f"{path} holds {len(header['steps'])} run(s), but this is about {len(plans)}.")
     now = [configuration(plan, steps) for plan, steps in zip(plans, header["steps"], strict=True)]
     different = differences(header["configuration"], now[0])
-    fingerprints = [fingerprint(c, header["format"]) for c in now]
+    fingerprints = [digest(c) for c in now]
     if not different and fingerprints != header["fingerprints"]:
         k = next(k for k, f in enumerate(fingerprints) if f != header["fingerprints"][k])
         different = [f"run {k} of the sweep is another one"]
@@ -236,14 +235,14 @@ def _update_header(
     programs: Sequence[Program],
     platform: dict[str, Any],
 ) -> None:
-    """What has changed since the store was written: t1, the format, and the conditions, of which there is a warning.
+    """What has changed since the store was written: t1, and the conditions, of which there is a warning.
 
     This comes before arrays get their new length: if that is interrupted, it is done again.
     """
     before = read_header(path, "resume")
-    header = found.header | {"format": FORMAT, "backends": [dict(x) for x in found.header["backends"]]}
+    header = found.header | {"backends": [dict(x) for x in found.header["backends"]]}
     extended = [plan.steps for plan in plans] != before["steps"]
-    if extended or before["format"] != FORMAT:
+    if extended:
         header |= _about(plans)
     if extended and header["experiment"] is not None:
         header["experiment"]["run"]["t1"] = header["configuration"]["t1"]
@@ -252,7 +251,7 @@ def _update_header(
         if own is not None:
             header["backends"][k] = _backend(programs[k])
     if changed:
-        note = {"versions": versions(), "platform": platform, "arithmetic": arithmetic()}
+        note = {"versions": versions(), "platform": platform, "numerics_version": numerics_version()}
         note |= {"backends": header["backends"], "steps": [_stands(found, k) for k in range(len(plans))]}
         header["history"] = [*header["history"], note]
     if header != before:
@@ -276,7 +275,7 @@ def _changed_conditions(
     for c, program in left:
         if _SAME_BITS.get(c.backend, c.backend) != _SAME_BITS.get(program.backend, program.backend):
             changed += differences({"backend": c.backend}, {"backend": program.backend})
-        changed += differences({"arithmetic": c.arithmetic}, {"arithmetic": arithmetic()})
+        changed += differences({"numerics version": c.numerics_version}, {"numerics version": numerics_version()})
     return list(dict.fromkeys(changed))
 
 

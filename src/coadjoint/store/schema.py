@@ -21,6 +21,7 @@ _FILE_BYTES = 2**21  # of the largest variable
 _LONGEST_FILE = 2**16  # saved times
 _MEMBERS = 2**17  # whose totals are in one file
 _KEPT_BYTES = 2**20  # of the accumulators of a tile, up to which they are kept in its checkpoint
+FORMAT = 1  # version of the store format
 STATE = "mu"  # the variable of states
 TIMES = 2**16  # saved times in a file of the coordinate
 TOTALS = {
@@ -116,7 +117,7 @@ class Layout:
     def of(plans: Sequence[Plan], axes: tuple[Axis, ...] = (), header: dict[str, Any] | None = None) -> "Layout":
         """The layout for these runs, which differ in what the axes say (in the order of their combinations).
 
-        `header`: of the store, if there is one: small accumulators stay where they are, and what it lacks is left out.
+        `header`: of the store, if there is one: small accumulators stay where they are.
         """
         plan = plans[0]
         clocks = {(p.t0, p.dt * p.save_every, p.n_saved) for p in plans}
@@ -129,7 +130,6 @@ class Layout:
             own = sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
             kept = plan.reduce is not None and own * max(p.n_saved for p in plans) <= _KEPT_BYTES
         else:
-            inner = {name: x for name, x in inner.items() if name != "orbit_error" or name in header["variables"]}
             kept = plan.reduce is not None and not inner.keys() <= header["variables"].keys()
         inner = {} if kept else inner
         saved = max(p.n_saved for p in plans)

@@ -11,10 +11,10 @@ from jaxtyping import PyTree
 
 from ..runtime.backends.base import Program
 from ..runtime.plan import Plan
-from .layout import Layout
 from .locks import tile_lock
-from .recording import Store, opened
-from .sink import StoreOutput, StoreSink
+from .recorder import Store, opened
+from .schema import Layout
+from .store_sink import StoreOutput, StoreSink
 
 
 class RemoteStore:
@@ -24,25 +24,25 @@ class RemoteStore:
         self.path, self.layout, self.run, self.token = path, layout, run, token
 
     @contextmanager
-    def output(self, plan: Plan, program: Program, numbers: range, stop: Any) -> "Iterator[_Elsewhere]":
+    def output(self, plan: Plan, program: Program, numbers: range, stop: Any) -> "Iterator[WorkerOutput]":
         """The places of some tiles, once nobody else is at them: who was cut off from the cluster may still be."""
         with ExitStack() as stack:
             for tile in numbers:
                 lock = tile_lock(self.path, self.run * self.layout.tiles + tile)
                 lock.wait(stop)
                 stack.callback(lock.remove)
-            output = _Elsewhere(opened(self.path, self.layout, self.token, stop), self.run, plan, program)
+            output = WorkerOutput(opened(self.path, self.layout, self.token, stop), self.run, plan, program)
             try:
                 yield output
             finally:
                 wait([sink.saving[1] for sink in output.sinks if sink.saving is not None])
 
-    def rows(self, output: "_Elsewhere") -> list[PyTree]:
+    def rows(self, output: "WorkerOutput") -> list[PyTree]:
         """Nothing: what was computed is in the store."""
         return [None for _ in output.sinks]
 
 
-class _Elsewhere(StoreOutput):
+class WorkerOutput(StoreOutput):
     """The place of some tiles: what is written together with others is left to who holds the store."""
 
     def __init__(self, store: Store, run: int, plan: Plan, program: Program):

@@ -17,8 +17,8 @@ from ..runtime.backends.base import Program
 from ..runtime.executors import ClusterError
 from ..runtime.loop import BatchResult, RunContext
 from ..runtime.plan import Plan
-from ..store.locks import unshared
-from .parcels import differences, dumped, present
+from ..store.locks import lock_warning
+from .serialization import differences, environment, serialize
 from .tasks import Tasks, say
 
 _CONNECT = 5.0  # seconds to wait for a scheduler …
@@ -44,8 +44,8 @@ class Cluster:
         # XLA, whose bits depend on the machine, makes statistics, the user's `save`, and energies for a store.
         native = all(program.backend.startswith("native") for program in programs)
         same_machine = not native or out is not None or any(plan.reduce or plan.save for plan in plans)
-        modules = dumped([(plan.integrator, plan.reduce, plan.driver, plan.system.algebra) for plan in plans])[1]
-        self.about: dict[str, Any] = present(modules) | {"same machine": same_machine}
+        modules = serialize([(plan.integrator, plan.reduce, plan.driver, plan.system.algebra) for plan in plans])[1]
+        self.about: dict[str, Any] = environment(modules) | {"same machine": same_machine}
         self._greet(None if out is None else Path(out))
         self.direct = self._reaches_workers()
 
@@ -135,7 +135,7 @@ class Cluster:
                 wrong[address] = "; ".join(different)
         if wrong:
             raise ClusterError(self._refusal(wrong))
-        if out is not None and len({a["host"] for a in answers.values()}) > 1 and (why := unshared(out.parent)):
+        if out is not None and len({a["host"] for a in answers.values()}) > 1 and (why := lock_warning(out.parent)):
             warnings.warn(f"{why} Take care that no other run writes to {out}.", RuntimeWarning, stacklevel=6)
 
     def _await_workers(self) -> None:
@@ -156,7 +156,7 @@ class Cluster:
     def _ask(self, question: Callable[[], Any]) -> Any:
         try:
             return _within(_ANSWER, question)
-        except _Late:
+        except Timeout:
             raise ClusterError(f"not all workers of {self.address} have answered within {_ANSWER:g} s.") from None
         except OSError as error:
             raise ClusterError(f"{self.address} does not answer: {error}") from None
@@ -193,14 +193,14 @@ def _greeting(modules: list[str], probe: str | None) -> Callable:
 
         try:
             from . import worker  # noqa: F401, all that tasks will need
-            from .parcels import present
+            from .serialization import environment
         except ImportError as error:
             return {"missing": str(error)}
         end = time.monotonic() + 3.0  # network file systems show new files a little later
         while probe is not None and not os.path.exists(probe) and time.monotonic() < end:
             await asyncio.sleep(0.1)
         sees = probe is None or os.path.exists(probe)
-        return {**present(modules), "sees": sees, "host": socket.gethostname()}
+        return {**environment(modules), "sees": sees, "host": socket.gethostname()}
 
     return greeting
 
@@ -291,7 +291,7 @@ def _check(client: Any) -> None:
         raise ClusterError(f"the scheduler at {client.scheduler.address} does not answer: {error}") from None
 
 
-class _Late(OSError):
+class Timeout(OSError):
     """Something took too long."""
 
 
@@ -309,7 +309,7 @@ def _within(seconds: float, work: Callable[[], Any]) -> Any:
     try:
         value, error = box.get(timeout=seconds)
     except queue.Empty:
-        raise _Late(f"no answer within {seconds:g} s") from None
+        raise Timeout(f"no answer within {seconds:g} s") from None
     if error is not None:
         raise error
     return value

@@ -17,17 +17,16 @@ from ..runtime.plan import Plan
 from ..runtime.results import RunSummary, make_result
 from ..runtime.run_state import Snapshot, StepState
 from ..runtime.variable_names import named_leaves
+from .atomic_io import StoreError, in_parallel, reason, sync
 from .diagnostics import DIAGNOSTICS, Diagnostics
-from .durable import StoreError, in_parallel, reason, sync
-from .formats import state_now
 from .interrupts import Stopped
-from .layout import rows_back, rows_of, totals_of
 from .locks import tile_locks
 from .reading import Stored, contents
+from .schema import rows_back, rows_of, totals_of
 
 if TYPE_CHECKING:
-    from .recording import Store
-    from .remote import RemoteStore
+    from .recorder import Store
+    from .remote_writer import RemoteStore
 
 _SECONDS = 1.0  # between checkpoints, at least …
 _SHARE = 40  # … and so many times what one takes
@@ -114,7 +113,7 @@ class StoreOutput:
 
     def remote(self) -> "RemoteStore":
         """The same store, which must be seen there under the same name."""
-        from .remote import RemoteStore
+        from .remote_writer import RemoteStore
 
         return RemoteStore(self.store.path.absolute(), self.store.layout.bare(), self.run, self.store.token)
 
@@ -131,7 +130,7 @@ class StoreOutput:
     def check(self) -> None:
         """Raise if the run is to end."""
         if self.store.stop.is_set():
-            raise self.stopped(f"stopped;{self.recovery_hint()} Go on with: {self.store.how_to_go_on()}")
+            raise self.stopped(f"stopped;{self.recovery_hint()} Go on with: {self.store.resume_command()}")
 
     def stopped(self, message: str) -> Stopped:
         """The error that ends a run, with the signal that was received."""
@@ -197,8 +196,8 @@ class StoreSink:
         expected, there = self._leaves(points), self.store.checkpoints.whole(found)
         kept = {name.removeprefix(_ROWS): x[None] for name, x in there.items() if name.startswith(_ROWS)}
         leaves = {name: x for name, x in there.items() if not name.startswith(_ROWS)}
-        leaves = state_now(leaves, expected)
-        if leaves is None:
+        kinds = lambda named: {name: (x.shape, x.dtype) for name, x in named.items()}
+        if kinds(leaves) != kinds(expected):
             raise StoreError(
                 f"{self.store.checkpoints.path(self.number)} does not fit this run: it holds another state of the "
                 f"integrator than {type(self.plan.integrator).__name__} has."
@@ -237,7 +236,7 @@ class StoreSink:
             self.commit()
         if wanted & STOP:
             self._end()
-            raise self.output.stopped(f"stopped at {self.reached()}; go on with: {self.store.how_to_go_on()}")
+            raise self.output.stopped(f"stopped at {self.reached()}; go on with: {self.store.resume_command()}")
 
     def _wanted(self) -> int:
         settle = SETTLE if self.saving is not None and self.saving[1].done() else 0
@@ -339,11 +338,11 @@ class StoreSink:
             if not (self.store.path / "zarr.json").exists():
                 raise StoreError(
                     f"{self.store.path} was moved or removed while the run wrote to it. It held the run up to "
-                    f"{self.reached()}. Put it back under this name, and resume with: {self.store.how_to_go_on()}"
+                    f"{self.reached()}. Put it back under this name, and resume with: {self.store.resume_command()}"
                 ) from error
             raise StoreError(
                 f"{self.store.path} cannot be written: {reason(error)}. It holds the run up to {self.reached()}. "
-                f"When that is put right, go on with: {self.store.how_to_go_on()}"
+                f"When that is put right, go on with: {self.store.resume_command()}"
             ) from error
 
     # Arrays.

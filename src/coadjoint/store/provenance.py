@@ -27,9 +27,9 @@ def versions(names: Iterable[str] = _VERSIONS) -> dict[str, str]:
     return {"python": platform.python_version(), **{name: of(name) for name in names}}
 
 
-def arithmetic() -> int:
-    """The version of how steps are computed, down to the last bit."""
-    return stepcompiler.ARITHMETIC
+def numerics_version() -> int:
+    """Return the version of the native code's rounding."""
+    return stepcompiler.NUMERICS_VERSION
 
 
 def machine() -> dict[str, Any]:

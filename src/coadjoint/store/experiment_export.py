@@ -15,7 +15,7 @@ from ..integrators.tau import Tau
 from ..models.origin import origin
 from ..runtime import reducers
 from ..runtime.plan import Plan
-from .configuration import configuration, describe, digest
+from .fingerprint import configuration, describe, digest
 
 _LARGEST = 4096  # numbers of a start that are written into the tables; a larger one, or a complex one, is an array
 

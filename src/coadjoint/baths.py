@@ -1,13 +1,14 @@
 """Friction and temperature on coadjoint orbits: double brackets and heat baths.
 
-With fields e_1 … e_M, any elements of the algebra, and ν♯ = Σ_i e_i <ν, e_i>, a friction θ moves by the element
+Let e_1 … e_M be any elements of the algebra and ν♯ = Σ_i e_i <ν, e_i>. The friction θ adds the element
 
-    g(μ) = s θ (ad*_{∂h} μ)♯,
+    g(μ) = s θ (ad*_{∂h} μ)♯
 
-along which h falls by θ Σ_i <ad*_{∂h}μ, e_i>² in a unit of time, on the orbit. With the noises σ e_i ∘ dWⁱ besides, and
-σ² = 2θT, the density exp(−h/T) with respect to the Liouville measure of the orbit is stationary: X_i = s ad*_{e_i} μ is
-a Hamiltonian vector field, hence without divergence, and −div(p V) + ½σ² Σ_i X_i X_i p = 0 for V = −θ Σ_i X_i(h) X_i.
-No invariant metric is needed. For so(3), left: dΠ = Π×Ω dt + θ Π×(Π×Ω) dt + σ Σ_i Π×e_i ∘ dWⁱ.
+to the gradient. On the orbit h then falls at the rate θ Σ_i <ad*_{∂h}μ, e_i>². Add the noises σ e_i ∘ dWⁱ with
+σ² = 2θT. The density exp(−h/T) with respect to the Liouville measure of the orbit is then stationary:
+X_i = s ad*_{e_i} μ is a Hamiltonian vector field, so its divergence is zero, and
+−div(p V) + ½σ² Σ_i X_i X_i p = 0 for V = −θ Σ_i X_i(h) X_i. No invariant metric is needed.
+For so(3), left: dΠ = Π×Ω dt + θ Π×(Π×Ω) dt + σ Σ_i Π×e_i ∘ dWⁱ.
 
 References: Bloch, Krishnaprasad, Marsden and Ratiu, The Euler–Poincaré equations and double bracket dissipation (1996);
 Arnaudon, De Castro and Holm, Noise and dissipation on coadjoint orbits (2018).
@@ -35,14 +36,33 @@ _LARGEST = 200  # dimension up to which it is asked whether exp(−h/T) can be n
 
 
 def double_bracket(system: System, *, friction: Any, fields: Any = None) -> System:
-    """The system with friction: the forcing g = s θ (ad*_{∂h} μ)♯, ν♯ = Σ_i e_i <ν, e_i>, along which h falls.
+    """Add friction that stays on the orbit to a system (double-bracket damping).
 
-    - `friction`: θ > 0.
-    - `fields`: e_1 … e_M, a stack of elements of the algebra (or one); by default a basis that is orthonormal in the
-      pairing, for which ν♯ = ν in coordinates.
+    The forcing is
 
-    Its params are {"friction": θ} and, if the system has any, "system": those of the system. So θ can vary by member,
-    and be differentiated.
+        g = s θ (ad*_{∂h} μ)♯,   ν♯ = Σ_i e_i <ν, e_i>.
+
+    It lowers the energy h along the orbit. The new system has the parameters {"friction": θ} and, if the original
+    system has parameters, "system". So θ can vary by member and can be differentiated.
+
+    Parameters
+    ----------
+    system : System
+        The system without friction.
+    friction : float
+        θ > 0, a rate per unit of h.
+    fields : array_like, optional
+        e_1 … e_M, a stack of elements of the algebra, or one element. The default is a basis that is orthonormal in the
+        pairing, for which ν♯ = ν in coordinates.
+
+    Returns
+    -------
+    System
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `friction` is not a positive number, or if `fields` are not elements of the algebra.
     """
     _check_system("double_bracket", system)
     params = {"friction": _positive("friction", friction), **_own_params(system)}
@@ -50,19 +70,41 @@ def double_bracket(system: System, *, friction: Any, fields: Any = None) -> Syst
 
 
 def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = None) -> System:
-    """The system in a heat bath of temperature T: friction θ, and noise σ e_i ∘ dWⁱ with σ² = 2θT.
+    """Put a system into a heat bath: friction θ, and noise σ e_i ∘ dWⁱ with σ² = 2θT.
+
+    The equation is
 
         dμ = s ( ad*_{∂h + g} μ dt + σ Σ_i ad*_{e_i} μ ∘ dWⁱ ),   g = s θ (ad*_{∂h} μ)♯,   ν♯ = Σ_i e_i <ν, e_i>.
 
-    The law exp(−h/T) on each orbit is stationary; where the fields reach all of the orbit it is the only one.
+    The distribution exp(−h/T) on each orbit is stationary. It is the only stationary distribution if the fields reach
+    the whole orbit. The new system has the parameters {"temperature": T, "friction": θ} and, if the original system has
+    parameters, "system". So T and θ can vary by member and can be differentiated.
 
-    - `temperature`: T > 0, in the units of h. `friction`: θ > 0, a rate for each unit of h.
-    - `fields`: e_1 … e_M, a stack of elements of the algebra (or one); by default a basis that is orthonormal in the
-      pairing, drawn as one element, so that M = dim and nothing is stacked.
+    Parameters
+    ----------
+    system : System
+        The system without friction and noise.
+    temperature : float
+        T > 0, in the units of h.
+    friction : float
+        θ > 0, a rate per unit of h.
+    fields : array_like, optional
+        e_1 … e_M, a stack of elements of the algebra, or one element. The default is a basis that is orthonormal in the
+        pairing, so M is the dimension of the algebra.
 
-    Its params are {"temperature": T, "friction": θ} and, if the system has any, "system": those of the system. So T and
-    θ can vary by member, and be differentiated. A warning says where exp(−h/T) seems not to be normalisable, and where
-    the system has noise or forcing of its own, so that the bath alone does not decide what is stationary.
+    Returns
+    -------
+    System
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `temperature` or `friction` is not a positive number, or if `fields` are not elements of the algebra.
+
+    Warns
+    -----
+    UserWarning
+        If exp(−h/T) appears not to be normalisable, or if the system has noise or forcing of its own.
     """  # fmt: skip
     _check_system("heat_bath", system)
     params = {
@@ -84,7 +126,7 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
 
 
 class _BathNoise(Noise):
-    """σ Σ_i e_i dWⁱ, σ² = 2θT; without fields, the element with the coordinates σ dW."""
+    """σ Σ_i e_i dWⁱ with σ² = 2θT. Without fields it is the element with the coordinates σ dW."""
 
     algebra: Constant = eqx.field(static=True)
     size: int = eqx.field(static=True)
@@ -104,12 +146,12 @@ class _BathNoise(Noise):
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
-        """Those of the basis."""
+        """The groups of the basis."""
         return super().groups if self.fields is not None else self.algebra.value.commuting_blocks
 
 
 class _Inner(Noise):
-    """The noise of a system that is inside of a bath: its params are a part of all."""
+    """The noise of a system inside a bath, whose params are one entry of the params of the bath."""
 
     noise: Noise
     size: int = eqx.field(static=True)
@@ -124,7 +166,7 @@ class _Inner(Noise):
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
-        """Those of the noise."""
+        """The groups of the noise inside."""
         return self.noise.groups
 
 
@@ -133,7 +175,7 @@ def _own_params(system: System) -> dict[str, PyTree]:
 
 
 def _bathed(system: System, params: PyTree, fields: Array | None, warm: bool) -> System:
-    """The system with friction, and with noise if it is `warm`."""
+    """The system with friction, and with noise if `warm` is true."""
     algebra, s = system.algebra, system.sign
 
     def args(p: PyTree) -> tuple:
@@ -171,7 +213,7 @@ def _check_system(name: str, system: Any) -> None:
 
 
 def _positive(name: str, value: Any) -> Any:
-    """A number above 0; a traced one passes, so that it can be differentiated."""
+    """A positive number. Traced numbers are not checked, so that they can be differentiated."""
     if validation.is_traced(value):
         return value
     hint = "; double_bracket(system, friction=...) has friction and no noise" if name == "temperature" else ""
@@ -188,7 +230,7 @@ def _positive(name: str, value: Any) -> Any:
 
 
 def _fields(system: System, fields: Any) -> Array | None:
-    """The fields as a stack, or an error that says what is wrong with them."""
+    """The fields as a stack. Invalid fields raise an error that describes the defect."""
     if fields is None:
         return None
     algebra = system.algebra
@@ -208,7 +250,7 @@ def _fields(system: System, fields: Any) -> Array | None:
 
 
 def _unbounded(system: System) -> str | None:
-    """What speaks against exp(−h/T): a way along an orbit to states as large as one likes on which h does not grow."""
+    """Why exp(−h/T) may not be normalisable: a path on an orbit to large states along which h does not grow."""
     if system.algebra.dim > _LARGEST or validation.is_traced(system):
         return None
     size, energy = (np.asarray(x) for x in _far_away(system))
@@ -222,7 +264,7 @@ def _unbounded(system: System) -> str | None:
 
 @eqx.filter_jit
 def _far_away(system: System) -> tuple[Float[Array, "k 2"], Float[Array, "k 2"]]:
-    """The sizes and energies of random states, and of where random directions take them."""
+    """The sizes and energies of random states, and of the states that random directions lead to."""
     algebra = system.algebra
     starts, ways = (jnp.asarray(x) for x in np.random.default_rng(0).standard_normal((2, 16, algebra.dim)))
 

@@ -1,4 +1,4 @@
-"""The functions that a user gives a system: their signatures and results are checked, and they are traced."""
+"""Functions of a system that a user passes: checks of their signatures and results, and their tracing."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,11 +31,11 @@ class Tracer(NamedTuple):
     rest: PyTree = None  # … and the other leaves
 
     def of_traced(self) -> "Tracer":
-        """For functions that call traced ones, which take numbers only."""
+        """The tracer for functions that call traced ones, which take numbers only."""
         return self._replace(rest=None)
 
     def _whole(self, fn: Callable) -> Callable:
-        """A function of numbers, from one of the params that the user gave, its last argument."""
+        """A function of numbers, from a function of the user's params, its last argument."""
         if not jax.tree.leaves(self.rest):
             return fn
         return lambda *args: fn(*args[:-1], whole(args[-1], self.rest))
@@ -55,7 +55,7 @@ class Tracer(NamedTuple):
         return function
 
     def gradient(self, fn: Any, h: Function) -> Function:
-        """∂h/∂μ by hand, compared with that of h."""
+        """The user's ∂h/∂μ, compared with the derivative of h."""
         function = self._array("gradient", self._whole(fn), self._trace("gradient", fn), self._shapes(), "shape")
         if not validation.is_traced((self.params, function.consts, h.consts)):
             given, exact = map(np.asarray, _two_gradients(self.algebra, function, h, self._args, self._random()))
@@ -83,7 +83,7 @@ class Tracer(NamedTuple):
     # Noise.
 
     def noise(self, noise: Any) -> Noise:
-        """Noise as the system needs it."""
+        """The user's noise as a `Noise`."""
         if isinstance(noise, Salt):
             return self._salt(noise)
         if isinstance(noise, UnplacedSalt):
@@ -100,7 +100,7 @@ class Tracer(NamedTuple):
         )
 
     def _own_noise(self, noise: Noise) -> Noise:
-        """A subclass of `Noise` that a user wrote: its arrays stay leaves of the system."""
+        """A user's subclass of `Noise`. Its arrays remain leaves of the system."""
         apply, _ = self._apply(noise)
         if len(apply) == 3 and jax.tree.leaves(self.rest):
             return self._object(noise)
@@ -137,7 +137,7 @@ class Tracer(NamedTuple):
         return state, jax.ShapeDtypeStruct((size,), jnp.float64), *(params or [None])
 
     def _stack(self, beta: Array, name: str = "salt(beta)") -> Array:
-        """One field, or a stack of them, as a stack of the algebra's type."""
+        """One field, or a stack of fields, as a stack of the algebra's type."""
         algebra = self.algebra.value
         stack = beta[None] if beta.shape == algebra.shape else beta
         if stack.shape[1:] != algebra.shape or stack.shape[0] == 0:
@@ -186,7 +186,7 @@ class Tracer(NamedTuple):
         return () if self.params is None else (self.params,)
 
     def _shapes(self, *between: Any) -> tuple:
-        """Shapes and types of the state, of what else a function takes, and of the params."""
+        """Shapes and types of the state, of the other arguments of a function, and of the params."""
         algebra = self.algebra.value
         state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
         return (state, *between, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._args))
@@ -207,7 +207,7 @@ class Tracer(NamedTuple):
     def _array(
         self, name: str, fn: Callable, function: Function, shapes: tuple, what: str, cast: bool = True
     ) -> Function:
-        """A function that returns an array of the algebra's shape, and of its type where that can be converted."""
+        """A function that returns an array of the algebra's shape, and of its type if it can be converted."""
         algebra, out = self.algebra.value, jax.eval_shape(function, *shapes)
         if getattr(out, "shape", None) != algebra.shape:
             got = getattr(out, "shape", described(out))
@@ -219,11 +219,11 @@ class Tracer(NamedTuple):
         return intern(lambda *args: jnp.asarray(fn(*args), algebra.dtype), *shapes)
 
     def _random(self) -> Array:
-        """Coordinates at which functions are evaluated once."""
+        """The coordinates at which functions are evaluated once."""
         return placed(np.random.default_rng(0).standard_normal(self.algebra.value.dim))
 
     def _check_values(self, name: str, function: Function, args: Callable, with_params: bool = True) -> None:
-        """Raise if what a function returns at a random state is not an element of the algebra."""
+        """Raise if a function returns something other than an element of the algebra at a random state."""
         if any_element(self.algebra.value) or validation.is_traced((self.params, function.consts)):
             return
         mu = _element(self.algebra, self._random())
@@ -246,6 +246,6 @@ def _element(algebra: Constant, c: Array) -> Array:
 
 @eqx.filter_jit
 def _two_gradients(algebra: Constant, grad: Function, h: Function, args: tuple, c: Array) -> tuple[Array, Array]:
-    """The gradient that was given and that of h, at the element with coordinates c."""
+    """The user's gradient and that of h, at the element with coordinates c."""
     mu = algebra.value.element(c)
     return grad(mu, *args), algebra.value.gradient(lambda m: h(m, *args), mu)

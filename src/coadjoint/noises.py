@@ -1,4 +1,4 @@
-"""Noise: what drives a system besides time."""
+"""Noise: the terms of a system that a random path drives."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from .numerics.signatures import check_function
 
 
 class Noise(eqx.Module):
-    """Noise Hamiltonians h_1 … h_M taken together.
+    """The interface of noise: Hamiltonians h_1 … h_M treated together.
 
     A subclass defines three names:
 
     - `size`: M, the number of noises.
-    - `apply(self, mu, dS)`, or `apply(self, mu, dS, params)`: the element Σ_i ∂h_i/∂μ(μ) dS^i of the algebra, which
-      need not be formed field by field. `params` are those of the system, or None if it has none.
-    - `additive`: whether no ∂h_i depends on μ (SALT).
+    - `apply(self, mu, dS)`, or `apply(self, mu, dS, params)`: the element Σ_i ∂h_i/∂μ(μ) dS^i of the algebra. You need
+      not form the fields one by one. `params` are those of the system, or None.
+    - `additive`: True if no ∂h_i depends on μ (SALT).
     """
 
     size: eqx.AbstractVar[int]
@@ -36,7 +36,7 @@ class Noise(eqx.Module):
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
-        """A partition of the noises, as masks, into such as are known to commute: here each alone."""
+        """A partition of the noises, as masks, into groups that commute. By default each noise is a group."""
         return list(np.eye(self.size))
 
 
@@ -75,14 +75,14 @@ class SaltOfParams(Noise):
 
 
 class UnplacedSalt:
-    """What `salt` gives for a function of the params, until a system with params takes it."""
+    """The result of `salt` with a function of the params, before a system with params uses it."""
 
     def __init__(self, beta: Callable, scale: Callable | None = None):
         self.beta, self.scale = beta, scale
 
 
 class HamiltonianNoise(Noise):
-    """One noise Hamiltonian, any function of the state."""
+    """One noise Hamiltonian: any function of the state."""
 
     algebra: Constant = eqx.field(static=True)
     h: Function
@@ -97,7 +97,7 @@ class HamiltonianNoise(Noise):
 
 
 class Stirring(Noise):
-    """White noise that is added to the state itself, Σ_i f_i dS^i: it leaves the orbit, and moves nothing along it."""
+    """White noise Σ_i f_i dS^i that is added to the state itself, so the state leaves its orbit."""
 
     size: int = eqx.field(static=True)
     fields: Noise  # whose elements, times `factor`, are the f_i
@@ -105,7 +105,7 @@ class Stirring(Noise):
     additive: bool = eqx.field(default=True, static=True, init=False)
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
-        """Nothing."""
+        """Zero: stirring does not act along the orbit."""
         return jnp.zeros_like(mu)
 
     def push(self, dS: Float[Array, " M"]) -> State:
@@ -114,7 +114,7 @@ class Stirring(Noise):
 
 
 class ObjectNoise(Noise):
-    """A user's object with `size` and `apply(mu, dS)` or `apply(mu, dS, params)`, traced."""
+    """A traced user object with `size` and `apply(mu, dS)` or `apply(mu, dS, params)`."""
 
     size: int = eqx.field(static=True)
     field: Function
@@ -127,7 +127,7 @@ class ObjectNoise(Noise):
 
 
 class WithoutParams(Noise):
-    """A user's noise whose `apply` takes no params."""
+    """A user's noise whose `apply` does not take params."""
 
     noise: Noise
     size: int = eqx.field(static=True)
@@ -142,19 +142,35 @@ class WithoutParams(Noise):
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
-        """Those of the noise."""
+        """The groups of the noise inside."""
         return self.noise.groups
 
 
 def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
-    """SALT noise: `beta` is one element of the algebra, or a stack of M of them along a new first axis.
+    """SALT noise (stochastic advection by Lie transport) with the Hamiltonians h_i(μ) = <μ, β_i>.
 
-    Whether it is one or a stack is settled by the system, which knows the shape of an element. So that amplitudes can
-    be fitted, and vary by member, they may depend on the system's `params`: `beta` may be a function of these, or
-    `scale` a function of these that gives one number, or one for each of the M fields, by which `beta` is multiplied:
+    Amplitudes that depend on `params` can be fitted and can vary by member of an ensemble:
 
         System(SO3(), h, [salt(lambda p: p["beta"])], params={"beta": beta})
         System(SO3(), h, [salt(beta, scale=lambda p: p["sigma"])], params={"sigma": 0.1})
+
+    Parameters
+    ----------
+    beta : array_like or callable
+        One element of the algebra, or a stack of M elements along a new first axis. The system distinguishes the two by
+        the shape. A function `beta(params)` returns such an array.
+    scale : callable, optional
+        A function `scale(params)` that returns one number, or M numbers, by which `beta` is multiplied.
+
+    Returns
+    -------
+    Salt
+        An entry for `System(…, noise=[…])`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `beta` is not finite or not numeric, or if both `beta` and `scale` are functions.
     """  # fmt: skip
     if scale is not None and not callable(scale):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Parameters of a system: a pytree whose numbers are parameters, and whose other leaves are part of the program."""
+"""Parameters of a system: a pytree whose numbers are parameters and whose other leaves are part of the program."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -16,16 +16,16 @@ _PLAIN = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
 
 
 class Fixed(tuple):
-    """The leaves of params that are no numbers: for each its name, a key of its contents and how it is shown."""
+    """The leaves of params that are not numbers: the name, a key of the contents and the text of each."""
 
     @classmethod
     def of(cls, rest: PyTree) -> "Fixed":
-        """Of the part of params without numbers."""
+        """From the part of params without numbers."""
         leaves = jax.tree_util.tree_leaves_with_path(rest)
         return cls((_name(path), content_key(x), _shown(x)) for path, x in leaves)
 
     def check(self, rest: PyTree) -> None:
-        """Raise if other leaves are given. They may be missing, as in `eqx.filter(params, eqx.is_array)`."""
+        """Raise if other leaves are passed. Leaves may be missing, as in `eqx.filter(params, eqx.is_array)`."""
         own: dict[str, tuple[Hashable, str]] = {name: (key, shown) for name, key, shown in self}
         for name, key, shown in Fixed.of(rest):
             before, what = own.get(name, (None, "None"))
@@ -37,18 +37,18 @@ class Fixed(tuple):
 
 
 def split(params: PyTree) -> tuple[PyTree, PyTree]:
-    """The parameters, as arrays, and the other leaves; each tree has None in place of the leaves of the other."""
+    """The parameters as arrays, and the other leaves. Each tree has None in place of the leaves of the other."""
     numbers = jax.tree_util.tree_map_with_path(lambda path, x: _as_array(path, x) if _is_number(x) else None, params)
     return numbers, jax.tree.map(lambda x: None if _is_number(x) else x, params)
 
 
 def whole(numbers: PyTree, rest: PyTree) -> PyTree:
-    """What `split` took apart."""
+    """The inverse of `split`."""
     return eqx.combine(numbers, rest)
 
 
 def fit_params(old: PyTree, fixed: Fixed, new: PyTree) -> PyTree:
-    """New parameters as arrays of the types of the old ones; shapes are the caller's business."""
+    """New parameters as arrays with the types of the old ones. The caller checks shapes."""
     if old is None:
         raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
     rest = jax.tree.map(lambda x: None if _is_number(x) else x, new)
@@ -73,12 +73,12 @@ def fit_params(old: PyTree, fixed: Fixed, new: PyTree) -> PyTree:
 
 
 def _is_number(x: Any) -> bool:
-    """Whether a leaf is a parameter: a number, an array, or an object that gives one."""
+    """Whether a leaf is a parameter: a number, an array, or an object that converts to an array."""
     return isinstance(x, _PLAIN) or (not isinstance(x, type) and hasattr(x, "__array__"))
 
 
 def _as_array(path: tuple, x: Any) -> Array:
-    """A leaf of params, strongly typed so that a number and an array compile to the same code."""
+    """A leaf of params as a strongly typed array, so that a number and an array compile to the same code."""
     if isinstance(x, jax.Array):
         if jnp.issubdtype(x.dtype, jax.dtypes.extended):
             raise TypeError(f"{_name(path)} is a JAX key, which cannot be a parameter: give jax.random.key_data(key).")
@@ -91,6 +91,6 @@ def _name(path: tuple) -> str:
 
 
 def _shown(x: Any) -> str:
-    """A leaf in a message."""
+    """The text of a leaf in a message."""
     name = getattr(x, "__qualname__", getattr(x, "__name__", None))
     return f"the function {name}" if callable(x) and name else repr(x)[:60]

@@ -1,4 +1,4 @@
-"""States and parameters that a user gave: arrays of the right kind, or an error that says what is wrong with them."""
+"""States and parameters of the user: arrays of the right type, or an error that describes the defect."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _nearest: Bounded[Any] = Bounded()  # programs that give the element nearest to 
 
 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
-    """A state (or a stack of them) as an array of the algebra's type, or an error that says what is wrong with it."""
+    """A state (or a stack of states) as an array of the algebra's type. An invalid one raises an error."""
     validation.require_float64()
     array = validation.numbers(name, mu)
     if array.dtype.kind == "c" and algebra.dtype == jnp.float64:
@@ -53,14 +53,14 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
 
 
 def any_element(algebra: LieAlgebra) -> bool:
-    """Whether every array of the right shape and type is an element: where elements are written as coordinates."""
+    """Whether every array of the right shape and type is an element: true if elements are coordinates."""
     return any_array(algebra) or type(algebra).element is LieAlgebra.element
 
 
 def check_elements(algebra: LieAlgebra, name: str, stack: Any, beside: Any = None) -> None:
-    """Raise if an array of a stack is not an element of the algebra, with the element that is probably meant.
+    """Raise if an array of a stack is not an element of the algebra; the error names the probable intention.
 
-    `beside`: for the value x of the function `name`, an element beside which round-off counts as zero.
+    `beside`: for the value x of the function `name`, an element relative to which round-off counts as zero.
     """
     if any_element(algebra) or validation.is_traced(stack):
         return
@@ -74,7 +74,7 @@ def check_elements(algebra: LieAlgebra, name: str, stack: Any, beside: Any = Non
 
 
 def _meant(algebra: LieAlgebra, name: str, x: np.ndarray, beside: Any) -> str:
-    """A sentence with the element of the algebra that an array stands for, if that can be guessed."""
+    """A sentence with the element of the algebra that an array probably stands for."""
 
     def fits(y: np.ndarray) -> bool:
         return algebra.state_error(y + beside) is None

@@ -27,22 +27,44 @@ _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
 
 class System(eqx.Module):
-    """A stochastic Lie–Poisson system, Stratonovich:
+    """A stochastic Lie–Poisson system in the Stratonovich sense.
 
-        dμ = s ( ad*_{∂h/∂μ + g} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i ),  s = +1 left-invariant, −1 right-invariant.
+    The equation is
 
-    - `hamiltonian`: any JAX function h(mu), or h(mu, params) when `params` is given; or a list of such functions, whose
-      sum it is (splitting methods take the parts one by one).
-    - `noise`: a list of `salt(beta)`, of functions like the Hamiltonian, or of objects with `size` and `apply(mu, dS)`
-      or `apply(mu, dS, params)`, among them objects of subclasses of `Noise`.
-    - `params`: any pytree, Equinox modules included. Numbers and arrays are parameters: they can be differentiated and
-      can vary by member. All other leaves, such as activation functions, words and None, are part of the program.
-    - `gradient`: ∂h/∂μ by hand, with the arguments of the Hamiltonian; it is checked once against autodiff.
-    - `forcing`: a function g(mu), or g(mu, params), that gives an element of the algebra, or a list of such functions,
-      whose sum it is: friction, feedback, torques. It is added to ∂h, so that the motion stays on the orbit.
-    - `dissipation`: a function D(mu, dt), or D(mu, dt, params), that gives where viscosity and the like take a state in
-      the time dt. Every method splits it off (Strang); it leaves the orbit, so that Casimirs change.
-    - `flow`: the fluid that the states describe, if there is one. `cj.fluids.of(system)` returns it.
+        dμ = s ( ad*_{∂h/∂μ + g} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i )
+
+    with s = +1 for left-invariant systems (bodies) and s = −1 for right-invariant ones (fluids).
+
+    Parameters
+    ----------
+    algebra : LieAlgebra
+        The Lie algebra g. States live in its dual.
+    hamiltonian : callable or sequence of callables
+        A JAX function h(mu), or h(mu, params), that returns one real number. The Hamiltonian is the sum of a sequence.
+        Splitting methods use the parts of a sequence one by one.
+    noise : sequence, callable or Noise, default ()
+        The noises: `salt(beta)`, functions like the Hamiltonian, or objects with `size` and `apply(mu, dS)` or
+        `apply(mu, dS, params)`, such as instances of a subclass of `Noise`.
+    side : {"left", "right"}, default "left"
+        The sign s. Use "right" for fluids.
+    params : pytree, optional
+        Parameters of the functions, Equinox modules included. Numbers and arrays can be differentiated and can vary by
+        member of an ensemble. All other leaves, such as activation functions and strings, are part of the program.
+    gradient : callable, optional
+        ∂h/∂μ as a function of your own, with the arguments of the Hamiltonian. It is compared once with the derivative.
+    forcing : callable or sequence of callables, default ()
+        Functions g(mu), or g(mu, params), that return an element of the algebra: friction or feedback. Their sum is
+        added to ∂h, so the motion stays on the coadjoint orbit. An external torque cannot be written in this form.
+    dissipation : callable, optional
+        A function D(mu, dt), or D(mu, dt, params), that returns the state after viscosity has acted for the time dt.
+        Every method applies it in half steps (Strang splitting). The state leaves its orbit, so Casimirs change.
+    flow : Flow, optional
+        The fluid that the states describe. `cj.fluids.of(system)` returns it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a function has the wrong signature or result, or if `gradient` is not the derivative of the Hamiltonian.
     """  # fmt: skip
 
     _algebra: Constant = eqx.field(static=True)  # whatever arrays it holds
@@ -131,7 +153,7 @@ class System(eqx.Module):
 
     @property
     def commuting(self) -> bool:
-        """Whether the noises are known to be SALT with [β_i, β_j] = 0; asked only outside of compiled code."""
+        """Whether all noises are SALT with [β_i, β_j] = 0. This property cannot be used inside compiled code."""
         M = self.n_noise
         if M <= 1 or not self.additive:
             return self.additive
@@ -144,7 +166,7 @@ class System(eqx.Module):
 
     @property
     def leaves_orbit(self) -> bool:
-        """Whether there is dissipation or stirring, so that Casimirs change."""
+        """Whether the system has dissipation or stirring, so that Casimirs change."""
         return self.dissipation is not None or any(isinstance(n, Stirring) for n in self.noises)
 
     def dissipate(self, mu: State, dt: Float[Array, ""]) -> State:
@@ -175,7 +197,7 @@ class System(eqx.Module):
         return self.algebra.gradient(self.energy, mu)
 
     def force(self, mu: State) -> Element:
-        """g(μ), the sum of what `forcing` gives."""
+        """g(μ), the sum of the forcing functions."""
         total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
         for g in self.forces:
             total = total + g(mu, *self._args)
@@ -201,15 +223,30 @@ class System(eqx.Module):
         return zeta + self.noise(mu, dS) if self.noises else zeta
 
     def vector_field(self, mu: State, dt: Float[Array, ""], dS: Float[Array, " M"]) -> State:
-        """s ad*_ζ μ: the right-hand side times the increments."""
+        """s ad*_ζ μ, the right-hand side times the increments."""
         return self.sign * self.algebra.ad_star(self.zeta(mu, dt, dS), mu)
 
     def check_state(self, name: str, mu: Any) -> Array:
-        """The state as an array of the algebra's type, or an error that says what is wrong with it."""
+        """The state as an array of the algebra's type. An invalid state raises an error that describes the defect."""
         return check_state(self.algebra, name, mu)
 
     def with_params(self, params: PyTree) -> "System":
-        """The same system with other parameters of the same structure, shapes and kinds of number."""
+        """The same system with other parameters.
+
+        Parameters
+        ----------
+        params : pytree
+            New parameters of the same structure, shapes and types as the old ones. They need no new compilation.
+
+        Returns
+        -------
+        System
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the structure, a shape or a type differs.
+        """
         fitted = fit_params(self.params, self._fixed, params)
         for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.params), jax.tree.leaves(fitted), strict=True):
             if a.shape != b.shape:
@@ -218,7 +255,7 @@ class System(eqx.Module):
         return self.given(fitted)
 
     def given(self, params: PyTree) -> "System":
-        """The same system with other parameters, which are known to fit."""
+        """The same system with other parameters, without checks."""
         new = object.__new__(type(self))
         for field in dataclasses.fields(self):
             object.__setattr__(new, field.name, params if field.name == "params" else getattr(self, field.name))
@@ -231,7 +268,7 @@ class System(eqx.Module):
 
 @eqx.filter_jit
 def _commute(system: System) -> Bool[Array, ""]:
-    """Whether all brackets of SALT fields vanish, to round-off."""
+    """Whether all brackets of SALT fields vanish, up to round-off."""
     algebra = system.algebra
     zero = jnp.zeros(algebra.shape, algebra.dtype)
     beta = jax.vmap(lambda e: system.noise(zero, e))(jnp.eye(system.n_noise))

@@ -1,4 +1,4 @@
-"""Whether numbers given as a group element act as one."""
+"""Whether an array that a user passes as a group element acts as one."""
 
 from functools import partial
 from typing import TYPE_CHECKING

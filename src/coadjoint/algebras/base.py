@@ -21,16 +21,17 @@ State = Array  # an element of its dual g*: the same shape
 
 
 class LieAlgebra(eqx.Module):
-    """A finite-dimensional Lie algebra g, and what follows from its bracket on g and its dual g*.
+    """The interface of a Lie algebra: `dim` and `bracket` define it, and everything else is derived from them.
 
-    A subclass gives `dim` and `bracket`. Elements and states are then coordinate vectors of length `dim`, paired by
-    the dot product. The derived methods are the oracle against which closed forms are tested:
+    Elements and states are coordinate vectors of length `dim`, paired by the dot product. Derived are, among others:
 
     - ad*: `<ad*_ξ μ, η> = <μ, [ξ, η]>`;
-    - flow: `flow(σ, μ) = exp(ad*_σ) μ`, where μ arrives at time 1 when it moves by μ' = ad*_σ μ;
-    - dexpinv: the inverse of `dexp_σ = (exp(ad_σ) − 1)/ad_σ`.
+    - flow: `flow(σ, μ) = exp(ad*_σ) μ`, the solution of μ' = ad*_σ μ at time 1;
+    - dexpinv: the inverse of `dexp_σ = (exp(ad_σ) − 1)/ad_σ`;
+    - Casimirs: linear, quadratic and, up to degree 4, polynomial ones.
 
-    An algebra is a constant of the compiled program: it is hashed and compared by its content.
+    A subclass may override any method by a closed form. The derived method is then the oracle of the tests. An algebra
+    is a constant of the compiled program: it is hashed and compared by its content.
     """
 
     dim: eqx.AbstractVar[int]
@@ -48,7 +49,7 @@ class LieAlgebra(eqx.Module):
 
     @property
     def summands(self) -> tuple[tuple[int, int], ...]:
-        """(dimension, how many of these) of the algebras whose direct sum this is written as: itself, of one."""
+        """(dimension, number) of the algebras whose direct sum this is. By default the algebra itself."""
         return ((self.dim, 1),)
 
     @property
@@ -65,7 +66,7 @@ class LieAlgebra(eqx.Module):
         return c
 
     def state_error(self, mu: np.ndarray) -> str | None:
-        """What is wrong with a state of the right shape and finite entries, if anything."""
+        """The defect of a state of the right shape with finite entries; None if there is none."""
         return None
 
     # The algebra and its dual.
@@ -93,7 +94,7 @@ class LieAlgebra(eqx.Module):
         return self.element(flow(self, self.coordinates(sigma), self.coordinates(mu)))
 
     def change(self, sigma: Element, mu: State) -> State:
-        """flow(σ, μ) − μ, with all its digits where there is a closed form."""
+        """flow(σ, μ) − μ, without cancellation if there is a closed form."""
         return self.flow(sigma, mu) - mu
 
     def dexp(self, sigma: Element, zeta: Element) -> Element:
@@ -120,7 +121,7 @@ class LieAlgebra(eqx.Module):
     # Casimirs, and keeping them.
 
     def casimirs(self, mu: State) -> Float[Array, " k"]:
-        """The known Casimirs at μ: those given, or by default those found as null spaces, to degree 4."""
+        """The known Casimirs at μ. By default they are found as null spaces, up to degree 4."""
         given = getattr(self, "given_casimirs", None)
         if given is not None:
             return given(mu)
@@ -139,7 +140,7 @@ class LieAlgebra(eqx.Module):
 
     @property
     def casimirs_are_found(self) -> bool:
-        """Whether the Casimirs are those that the library finds, neither given nor written by hand."""
+        """Whether the library found the Casimirs itself."""
         return type(self).casimirs is LieAlgebra.casimirs and getattr(self, "given_casimirs", None) is None
 
     @property
@@ -149,26 +150,26 @@ class LieAlgebra(eqx.Module):
 
     @property
     def watches_orbit(self) -> bool:
-        """Whether `orbit_error` sees more than the known Casimirs do, and there is more to see."""
+        """Whether `orbit_error` measures more than the known Casimirs, because some Casimirs are unknown."""
         if not self.casimirs_are_found or self.known_casimirs >= self.index:
             return False
         return len(polynomial_casimirs(self)[1]) > 0
 
     @property
     def casimir_words(self) -> str:
-        """How many Casimirs are known, in words."""
+        """The number of known Casimirs, in words."""
         return f"{self.known_casimirs} of {self.index} Casimir{'s' if self.index != 1 else ''} known"
 
     def casimir_scales(self, mu: State) -> Float[Array, " k"]:
-        """What each Casimir could be at a state of this size: errors are measured against it."""
+        """The scale of each Casimir at a state of this size. Errors are divided by it."""
         grads = jax.jacrev(self.casimirs)(mu)
         return jnp.linalg.norm(grads.reshape(grads.shape[0], mu.size), axis=1) * jnp.linalg.norm(mu)
 
     def orbit_error(self, mu: State, start: State) -> Float[Array, ""]:
-        """How far μ is from the orbit of the start, scaled: the largest error of a Casimir.
+        """The distance of μ from the orbit of the start, scaled: the largest error of a Casimir.
 
-        Where not all are known, also the largest scaled change of Tr(ad_{Qμ}ᵏ), k ≤ 8, for each quadratic Casimir
-        μᵀQμ: μ ↦ Qμ takes coadjoint to adjoint orbits, so that the spectrum of ad_{Qμ} is kept.
+        If some Casimirs are unknown, it includes the largest scaled change of Tr(ad_{Qμ}ᵏ), k ≤ 8, for each quadratic
+        Casimir μᵀQμ. The map μ ↦ Qμ takes coadjoint orbits to adjoint orbits, so the spectrum of ad_{Qμ} is conserved.
         """
         scales = self.casimir_scales(start)
         errors = jnp.abs(self.casimirs(mu) - self.casimirs(start)) / jnp.where(scales > 0, scales, 1.0)
@@ -178,7 +179,7 @@ class LieAlgebra(eqx.Module):
 
     @property
     def index(self) -> int:
-        """How many independent Casimirs there are: the corank of J(μ) at a generic μ."""
+        """The number of independent Casimirs: the corank of J(μ) at a generic μ."""
         return index(self)
 
     def anchor(self, mu: State) -> PyTree:
@@ -246,7 +247,7 @@ class LieAlgebra(eqx.Module):
         return expm(self.ad(sigma))
 
     def group_product(self, g: Array, k: Array) -> Array:
-        """g k, kept in the group where round-off would leave it."""
+        """g k, projected to the group, so that round-off does not accumulate."""
         return g @ k
 
     def group_inverse(self, g: Array) -> Array:
@@ -258,18 +259,18 @@ class LieAlgebra(eqx.Module):
         return self.element(g.T @ self.coordinates(mu))
 
     def group_error(self, g: PyTree) -> str | None:
-        """What is wrong with numbers of the right shape as an element of the group, if anything.
+        """The defect of an array of the right shape as an element of the group; None if there is none.
 
-        Here: Ad_g must keep brackets, and Ad*_g Casimirs.
+        Here: Ad_g must preserve brackets, and Ad*_g Casimirs.
         """
         return automorphism_error(self, g)
 
     def group_align(self, g: Array, source: State, target: State) -> Array:
-        """g, moved by round-off so that Ad*_g source = target, where that is known how; here g itself."""
+        """g, changed by round-off so that Ad*_g source = target, if the algebra supports it; here g itself."""
         return g
 
     def rotation_part(self, g: Array) -> Array:
-        """The rotation matrix in a group element, where there is one."""
+        """The rotation matrix in a group element, if there is one."""
         raise TypeError(f"an element of the group of {type(self).__name__} has no attitude; SO3 and SE3 have one.")
 
     # Direct sums.

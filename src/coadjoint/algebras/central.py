@@ -19,11 +19,26 @@ from .constants import structure_constants
 
 
 class CentralExtension(LieAlgebra):
-    """The central extension of an algebra g by a cocycle Σ: g ⊕ R with [(ξ, a), (η, b)] = ([ξ, η], Σ(ξ, η)).
+    """The central extension of an algebra g by a cocycle Σ.
 
-    A state is (μ, c): the coordinates of a state of g, then one number c, which is a Casimir. On c = const the motion
-    is affine on g*: μ' = s (ad*_ξ μ + c Σ(ξ, ·)), ξ = ∂h/∂μ. `cocycle` is an antisymmetric matrix S, Σ(ξ, η) = ξᵀSη in
-    coordinates, or a function of two elements. It is checked that Σ([ξ, η], ζ) + cyclic = 0.
+    It is g ⊕ R with the bracket
+
+        [(ξ, a), (η, b)] = ([ξ, η], Σ(ξ, η)).
+
+    A state is (μ, c): the coordinates of a state of g, then one number c, which is a Casimir. For constant c the motion
+    is affine on g*: μ' = s (ad*_ξ μ + c Σ(ξ, ·)) with ξ = ∂h/∂μ.
+
+    Parameters
+    ----------
+    algebra : LieAlgebra
+        The algebra g.
+    cocycle : array_like, shape (dim, dim), or callable
+        An antisymmetric matrix S with Σ(ξ, η) = ξᵀSη in coordinates, or a function of two elements.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the cocycle is not antisymmetric, or if Σ([ξ, η], ζ) + cyclic is not zero.
     """
 
     dim: int = eqx.field(static=True)
@@ -55,7 +70,7 @@ class CentralExtension(LieAlgebra):
 
 
 def _matrix(algebra: LieAlgebra, cocycle: Any) -> np.ndarray:
-    """The cocycle as an antisymmetric matrix, or an error that says what is wrong with it."""
+    """The cocycle as an antisymmetric matrix. An invalid one raises an error that describes the defect."""
     n = algebra.dim
     if callable(cocycle):
         check_function("cocycle", cocycle, ("xi", "eta"))

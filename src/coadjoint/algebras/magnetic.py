@@ -20,15 +20,22 @@ _CROSS = 4  # the largest power of Θ in a cross-helicity that is given as a Cas
 class MagneticSU(LieAlgebra):
     """su(n) ⋉ su(n)*, the algebra of reduced magnetohydrodynamics and of stratified flows.
 
+    Elements and states are pairs of skew-Hermitian matrices:
+
         [(ξ, u), (η, w)] = ([ξ, η], [ξ, w] + [u, η]),   <(W, Θ), (ξ, u)> = −Tr(Wξ) − Tr(Θu),
         ad*_(ξ,u) (W, Θ) = ([W, ξ] + [Θ, u], [Θ, ξ]).
 
-    These are the matrices of su(n) with dual numbers as entries: for ζ = ξ + εu, M = Θ + εW, ε² = 0, ad*_ζ M = [M, ζ].
-    A group element is U(1 + εA), U unitary, A skew-Hermitian, and moves
+    These are the matrices of su(n) with dual numbers as entries: ζ = ξ + εu and M = Θ + εW with ε² = 0, and
+    ad*_ζ M = [M, ζ]. A group element is U(1 + εA) with U unitary and A skew-Hermitian. It acts by
 
-        Θ ↦ Θ₁ = UᴴΘU,   W ↦ UᴴWU + [Θ₁, A]:
+        Θ ↦ Θ₁ = UᴴΘU,   W ↦ UᴴWU + [Θ₁, A].
 
-    whatever A is, all Casimirs are kept: the eigenvalues of Θ and Tr(WΘᵏ).
+    This conserves all Casimirs for any A: the eigenvalues of Θ and the cross-helicities Tr(WΘᵏ).
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2. The state has shape (2, n, n).
     """  # fmt: skip
 
     n: int = eqx.field(static=True)

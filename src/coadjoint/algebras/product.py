@@ -20,12 +20,24 @@ _MANY, _TOGETHER = 4096, 1024
 
 
 class Product(LieAlgebra):
-    """The direct sum of algebras: `Product(SO3(), SE3())`, `SO3() * SE3()`; many copies: `SO3() ** 64`.
+    """The direct sum of algebras: `Product(SO3(), SE3())` or `SO3() * SE3()`, and many copies: `SO3() ** 64`.
 
-    Elements and states are real vectors: the coordinates of the factors, one after the other. `split` gives the
-    factors' own elements (matrices for `SU`), `join` goes back. All is done factor by factor, and equal neighbours are
-    done together, so that a chain of 64 spins compiles like one spin. Casimirs: those of the factors, with the
-    number of the factor in their names.
+    Elements and states are real vectors: the coordinates of the factors, one after the other. `split` returns the
+    elements of the factors (matrices for `SU`), and `join` is its inverse. Equal neighbours are computed together, so a
+    chain of 64 spins compiles as fast as one spin. The Casimirs are those of the factors, named by the number of the
+    factor.
+
+    Parameters
+    ----------
+    factors : LieAlgebra
+        The algebras, in order.
+    copies : int, default 1
+        How often the list of factors is repeated.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no factor, or if a factor is not an algebra.
     """
 
     dim: int = eqx.field(static=True)
@@ -53,7 +65,7 @@ class Product(LieAlgebra):
 
     @property
     def summands(self) -> tuple[tuple[int, int], ...]:
-        """The dimensions of the factors, and how many neighbours share them."""
+        """The dimensions of the factors, and the number of equal neighbours of each."""
         return tuple((kind.dim, count) for kind, count in zip(self.kinds, self.counts, strict=True))
 
     def split(self, x: Vector) -> tuple[Element, ...]:
@@ -62,7 +74,7 @@ class Product(LieAlgebra):
         return tuple(f.element(x[end - f.dim : end]) for f, end in zip(self.factors, ends, strict=True))
 
     def join(self, *parts: Element) -> Vector:
-        """The vector whose parts these are, one for each factor."""
+        """The vector with these parts, one per factor."""
         return join([(f"factor {i + 1} ({type(f).__name__})", f) for i, f in enumerate(self.factors)], parts)
 
     def state_error(self, mu: np.ndarray) -> str | None:

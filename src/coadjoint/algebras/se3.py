@@ -19,11 +19,15 @@ _so3 = SO3()
 
 
 class SE3(LieAlgebra):
-    """se(3): [(ω, v), (η, w)] = (ω×η, ω×w − η×v), so ad*_ξ μ = (π×ω + γ×v, γ×ω).
+    """se(3), rotations and translations of space, with ξ = (ω, v) and μ = (π, γ).
 
-    ad_(ω,v) is block triangular with ω̂ on the diagonal and v̂ below, so an analytic function of it has the same
-    function of ω̂ on the diagonal and its derivative in the direction v below: every closed form of so(3) becomes
-    one of se(3) by differentiating it. Casimirs: π·γ and |γ|².
+    The bracket and the coadjoint action are
+
+        [(ω, v), (η, w)] = (ω×η, ω×w − η×v),   ad*_ξ μ = (π×ω + γ×v, γ×ω).
+
+    The Casimirs are π·γ and |γ|². The matrix of ad_(ω,v) is block triangular with ω̂ on the diagonal and v̂ below. A
+    function of it has the same function of ω̂ on the diagonal, and below it the derivative in the direction v. So each
+    closed form of so(3) becomes one of se(3) by differentiation.
     """
 
     dim: int = eqx.field(default=6, static=True, init=False)

@@ -21,19 +21,37 @@ from .structure import trace_casimirs
 
 
 class Semidirect(LieAlgebra):
-    """g ⋉ V: an algebra g that acts on a vector space V = ℝᵐ by a representation ρ.
+    """The semidirect product g ⋉ V of an algebra g that acts on a vector space V = ℝᵐ by a representation ρ.
+
+    The bracket and the coadjoint action are
 
         [(ξ, u), (η, w)] = ([ξ, η], ρ(ξ)w − ρ(η)u),
         ad*_(ξ,u) (μ, a) = (ad*_ξ μ − u⋄a, ρ(ξ)ᵀ a),   <u⋄a, η> = a·ρ(η)u.
 
-    - `representation`: a JAX function `rho(xi, v)` of an element of g and a vector of length m, with `dim` = m; or the
-      array R of shape (dim g, m, m) whose R[i] is the matrix of ρ(e_i). That it is a representation is checked.
-    - `copies`: g acts on so many copies of V at once.
-    - `casimirs`, `casimir_names`: as for `StructureConstants`; otherwise they are found, to degree 4 where the
-      dimension allows it.
+    Elements and states are real vectors: the coordinates of g, then those of each copy of V. `split` returns
+    (μ, a₁, a₂, …) with μ a state of g, and `join` is its inverse. `Semidirect(SO3(), SO3().bracket, dim=3)` is `SE3()`.
 
-    Elements and states are real vectors: the coordinates of g, then those of each copy of V. `split` gives
-    (μ, a₁, a₂, …) with μ a state of g, `join` goes back. Semidirect(SO3(), SO3().bracket, dim=3) is `SE3()`.
+    Parameters
+    ----------
+    algebra : LieAlgebra
+        The algebra g.
+    representation : callable or array_like, shape (dim g, m, m)
+        A JAX function rho(xi, v) of an element of g and a vector of length m, or the array R with R[i] the matrix of
+        ρ(e_i).
+    dim : int, optional
+        m. Required if `representation` is a function.
+    copies : int, default 1
+        The number of copies of V on which g acts.
+    casimirs : callable, optional
+        A function of the state that returns all Casimirs as a vector. By default Casimirs are found up to degree 4, if
+        the dimension allows it.
+    casimir_names : sequence of str, optional
+        Their names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ρ is not a representation, or if a function in `casimirs` is not a Casimir.
     """  # fmt: skip
 
     dim: int = eqx.field(static=True)
@@ -82,7 +100,7 @@ class Semidirect(LieAlgebra):
         return join(places, parts)
 
     def state_error(self, mu: np.ndarray) -> str | None:
-        """What is wrong with the part in g*."""
+        """The defect of the part in g*."""
         return state_error(self.algebra, mu[: self.algebra.dim])
 
     def bracket(self, xi: Vector, eta: Vector) -> Vector:
@@ -111,7 +129,18 @@ class Semidirect(LieAlgebra):
 
 
 def coadjoint_representation(algebra: LieAlgebra) -> np.ndarray:
-    """The representation of g on its dual, ρ(ξ)α = −ad*_ξ α, as an array R for `Semidirect`: g ⋉ g*."""
+    """The representation of g on its dual, ρ(ξ)α = −ad*_ξ α, as an array for `Semidirect`.
+
+    Parameters
+    ----------
+    algebra : LieAlgebra
+        The algebra g.
+
+    Returns
+    -------
+    array, shape (dim, dim, dim)
+        R with R[i] the matrix of ρ(e_i). `Semidirect(g, coadjoint_representation(g))` is g ⋉ g*.
+    """
     check_algebra("algebra", algebra)
     return -structure_constants(algebra)
 

@@ -29,7 +29,7 @@ def rotate(sigma: Vec3, mu: Vec3) -> Vec3:
 
 
 class SO3(LieAlgebra):
-    """so(3): [ξ, η] = ξ × η, so ad*_ξ μ = μ × ξ; one Casimir, |μ|²."""
+    """so(3), rotations of space, with [ξ, η] = ξ × η and ad*_ξ μ = μ × ξ. The Casimir is |μ|²."""
 
     dim: int = eqx.field(default=3, static=True, init=False)
 
@@ -46,7 +46,7 @@ class SO3(LieAlgebra):
         return rotate(sigma, mu)
 
     def change(self, sigma: Vec3, mu: Vec3) -> Vec3:
-        """Rodrigues' formula, without μ."""
+        """Rodrigues' formula minus μ, without cancellation."""
         return turn(sigma, mu)
 
     def dexp(self, sigma: Vec3, zeta: Vec3) -> Vec3:

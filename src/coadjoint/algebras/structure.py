@@ -19,8 +19,21 @@ from .constants import structure_constants
 class StructureConstants(LieAlgebra):
     """The Lie algebra with [e_i, e_j] = Σ_k C[i, j, k] e_k.
 
-    Antisymmetry and the Jacobi identity are checked. Casimirs to degree 4 are found as null spaces; others
-    may be given as a function `casimirs(mu)` that returns a vector, which then stands for all of them.
+    Elements and states are vectors of length n.
+
+    Parameters
+    ----------
+    C : array_like, shape (n, n, n)
+        The structure constants.
+    casimirs : callable, optional
+        A function of the state that returns all Casimirs as a vector. By default Casimirs are found up to degree 4.
+    casimir_names : sequence of str, optional
+        Their names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If C is not antisymmetric or violates the Jacobi identity, or if a function in `casimirs` is not a Casimir.
     """
 
     dim: int = eqx.field(static=True)
@@ -92,7 +105,7 @@ def _check_constants(C: np.ndarray) -> None:
 def trace_casimirs(
     algebra: LieAlgebra, casimirs: Callable[[Array], Array] | None, names: Sequence[str] | None
 ) -> tuple[Constant, tuple[str, ...]]:
-    """Casimirs that a user gave, traced, and their names; that they are Casimirs is checked at a random state."""
+    """The traced Casimirs of a user, and their names. They are checked at a random state."""
     if casimirs is None:
         raise ValueError("casimir_names was given without casimirs: give both, or neither.")
     check_function("casimirs", casimirs, ("mu",))

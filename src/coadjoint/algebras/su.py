@@ -1,4 +1,4 @@
-"""su(n): traceless skew-Hermitian matrices, without ever forming an operator on them."""
+"""su(n): traceless skew-Hermitian matrices. No operator on matrices is ever formed."""
 
 from functools import partial
 from typing import Any
@@ -30,12 +30,19 @@ def dagger(a: Matrix) -> Matrix:
 
 
 class SU(LieAlgebra):
-    """su(n) on complex skew-Hermitian traceless n×n matrices.
+    """su(n), the traceless skew-Hermitian n×n matrices.
 
-    <μ, ξ> = −Tr(μξ) = Re Σ μ̄_ij ξ_ij, so ad*_ξ μ = [μ, ξ] and flow(σ, μ) = e^{−σ} μ e^{σ}. The product of two
-    skew-Hermitian matrices gives the commutator at once: [A, B] = AB − (AB)ᴴ. Casimirs: the
-    eigenvalues of the Hermitian H = −iμ; the traces Tr(Hᵏ) are given up to k = 5. Coordinates are orthonormal under the
-    pairing.
+    The pairing is <μ, ξ> = −Tr(μξ), so that
+
+        ad*_ξ μ = [μ, ξ],   flow(σ, μ) = e^{−σ} μ e^{σ}.
+
+    All Casimirs are the eigenvalues of the Hermitian matrix H = −iμ. `casimirs` returns the traces Tr(Hᵏ) up to k = 5,
+    and `orbit_error` compares all eigenvalues. Coordinates are orthonormal under the pairing.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2. The state has shape (n, n) and type complex128.
     """
 
     n: int = eqx.field(static=True)
@@ -123,7 +130,7 @@ class SU(LieAlgebra):
         return g - (jnp.trace(g) / self.n) * jnp.eye(self.n)
 
     def casimirs(self, mu: Matrix) -> Float[Array, " k"]:
-        """Tr(Hᵏ) for k = 2 … 5 (n, if that is less), from the eigenvalues of H = −iμ."""
+        """Tr(Hᵏ) for k = 2 … min(5, n), from the eigenvalues of H = −iμ."""
         lam = jnp.linalg.eigvalsh(-1j * mu)
         return jnp.sum(lam ** self._powers[:, None], axis=1)
 
@@ -148,7 +155,7 @@ class SU(LieAlgebra):
         return self.n - 1
 
     def orbit_error(self, mu: Matrix, start: Matrix) -> Float[Array, ""]:
-        """The largest change of an eigenvalue, over the largest eigenvalue in size: ‖μ‖₂."""
+        """The largest change of an eigenvalue divided by ‖μ‖₂, the largest absolute eigenvalue."""
         lam, before = (jnp.linalg.eigvalsh(-1j * x) for x in (mu, start))
         scale = jnp.max(jnp.abs(before))
         return jnp.max(jnp.abs(lam - before)) / jnp.where(scale > 0, scale, 1.0)
@@ -163,7 +170,7 @@ class SU(LieAlgebra):
         return jnp.eye(self.n, dtype=self.dtype), mu
 
     def transport(self, sigma: Matrix, mu: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
-        """U ← e^{−σ} U with one Newton–Schulz step towards the unitary group, then W = U W₀ Uᴴ: nothing accumulates."""
+        """U ← e^{−σ} U with a Newton–Schulz step towards the unitary group, then W = U W₀ Uᴴ: no errors accumulate."""
         return _moved(dagger(exp_skew(sigma)), anchor)
 
     @property

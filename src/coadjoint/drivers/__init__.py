@@ -1,4 +1,4 @@
-"""Drivers: what the path that drives a system does in each step."""
+"""Drivers: the increments of the driving path in each step."""
 
 from .base import BLOCK as BLOCK
 from .base import Driver as Driver

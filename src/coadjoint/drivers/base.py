@@ -1,4 +1,4 @@
-"""What a path must give: increments of each step, and what some methods need besides."""
+"""The interface of a path: the increments of each step, and the integrals that some methods need."""
 
 import abc
 from dataclasses import dataclass
@@ -13,7 +13,21 @@ BLOCK = 32  # increments are drawn in blocks of this many steps, aligned to mult
 
 @dataclass(frozen=True)
 class Needs:
-    """What a method asks of the path beside the increments ΔS: fields of `Increment`, and how often to halve a step."""
+    """The quantities of the path that a method needs in addition to the increments ΔS.
+
+    Parameters
+    ----------
+    Z : bool, default False
+        Whether the method needs ΔZ^i = ∫ S^i dt.
+    areas : bool, default False
+        Whether it needs the Lévy areas.
+    third : bool, default False
+        Whether it needs level 3 of the log-signature, and with it the areas.
+    halvings : int, default 0
+        How often the method halves a step. The path is sampled in each of the 2^halvings parts.
+    signs : int, default 0
+        The number of independent Rademacher variables per step.
+    """
 
     Z: bool = False
     areas: bool = False
@@ -23,23 +37,30 @@ class Needs:
 
     @property
     def integrals(self) -> bool:
-        """Whether anything but increments is asked for."""
+        """Whether the method needs anything beyond increments."""
         return self.Z or self.areas or self.third
 
 
 class Increment(eqx.Module):
-    """What the path did in one step (or, with leading axes, in each of many).
+    """The driving path over one step or, with leading axes, over each of many steps.
 
-    - `S`: ΔS^i = S^i(t_{n+1}) − S^i(t_n).
-    - `bound`: where an implicit method with nonlinear noise may truncate ΔS so that its equation has a root (Milstein
-      and Tretyakov): infinite for a path that was given.
+    S^i counts from the start of the step. Quantities that the method does not need are None.
 
-    What a method asked for, else None, with S^i counted from the start of the step:
-
-    - `Z`: ΔZ^i = ∫ S^i dt.
-    - `areas`: A_ij = ½ ∫ (S^i dS^j − S^j dS^i).
-    - `third`: level 3 of the log-signature, Σ ℓ_ijk e_i⊗e_j⊗e_k, an element of the free Lie algebra.
-    - `signs`: ±1 with equal chances, independent of the path and of each other.
+    Parameters
+    ----------
+    S : array, shape (M,)
+        ΔS^i = S^i(t_{n+1}) − S^i(t_n).
+    bound : array, shape ()
+        Implicit methods truncate ΔS at this value under nonlinear noise, so that their equation has a root (Milstein
+        and Tretyakov). It is infinite for a prescribed path.
+    Z : array, shape (M,), optional
+        ΔZ^i = ∫ S^i dt.
+    areas : array, shape (M, M), optional
+        A_ij = ½ ∫ (S^i dS^j − S^j dS^i).
+    third : array, shape (M, M, M), optional
+        Level 3 of the log-signature, Σ ℓ_ijk e_i⊗e_j⊗e_k, an element of the free Lie algebra.
+    signs : array, optional
+        Rademacher variables: ±1 with probability ½, independent of the path and of each other.
     """
 
     S: Float[Array, "*steps M"]
@@ -51,17 +72,17 @@ class Increment(eqx.Module):
 
 
 def truncation_bound(dt: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """√(4 dt |ln dt|), which a Brownian increment exceeds with a probability of order dt²."""
+    """√(4 dt |ln dt|). A Brownian increment exceeds it with a probability of order dt²."""
     return jnp.sqrt(4.0 * dt * jnp.maximum(jnp.abs(jnp.log(dt)), 1.0))
 
 
 def joined(a: Increment, b: Increment, h: Float[Array, ""] | float) -> Increment:
-    """One stretch of a path after another, the second of length h: Chen's relation, for logarithms.
+    """Two consecutive stretches of a path joined by Chen's relation for logarithms; the second has length h.
 
         ΔS = x + y,   ΔZ = Z_x + Z_y + h x,   A = A_x + A_y + ½[x, y],
         ℓ = ℓ_x + ℓ_y + ½([x, A_y] + [A_x, y]) + (1/12)([x,[x, y]] + [y,[y, x]]),   [u, v] = u⊗v − v⊗u.
 
-    The coins are those of the first.
+    The Rademacher variables are those of the first stretch.
     """  # fmt: skip
     x, y = a.S, b.S
     Z = areas = third = None
@@ -84,9 +105,10 @@ def commutator(u: Float[Array, "*n M"], v: Float[Array, "..."]) -> Float[Array, 
 
 
 class Window(abc.ABC):
-    """A stretch of the path, ready for compiled code: gives the increments of block b, steps 32 b … 32 b + 31.
+    """A stretch of the path for compiled code: the increments of block b, which contains steps 32 b … 32 b + 31.
 
-    A PyTree. Those here are dataclasses, not Modules of equinox, which take longer to make: a short run would feel it.
+    A pytree. The windows here are dataclasses, because Equinox modules take longer to create, which matters in short
+    runs.
     """
 
     @abc.abstractmethod
@@ -94,29 +116,29 @@ class Window(abc.ABC):
         """The increments of block b for one member of an ensemble."""
 
     def steps(self, member: Int[Array, ""], first: Int[Array, ""], count: int) -> Increment:
-        """Those of steps first … first + count − 1: count a power of two, first a multiple of it."""
+        """The increments of steps first … first + count − 1. count is a power of two and first a multiple of it."""
         block = self.block(member, first // BLOCK)
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first % BLOCK, count), block)
 
     def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
-        """The increments of steps 2k and 2k + 1, where that is no more work than a part of a block; else it raises."""
+        """The increments of steps 2k and 2k + 1. Raises if this costs more than a part of a block."""
         raise NotImplementedError
 
 
 class Driver(eqx.Module):
-    """The path that drives a system."""
+    """The interface of the path that drives a system: `Brownian`, `Increments`, or a subclass of your own."""
 
     @abc.abstractmethod
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
-        """Raise if the path does not fit the run, or has not what the method needs."""
+        """Raise if the path does not fit the run or lacks a quantity that the method needs."""
 
     def check_members(self, members: int | None) -> None:
-        """Raise if the path is not for so many members (None: one trajectory)."""
+        """Raise if the path does not support this number of members (None: one trajectory)."""
 
     @abc.abstractmethod
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> Window:
         """The window on blocks first … first + blocks − 1."""
 
     def blocks(self, n_noise: int) -> int:
-        """How many blocks a window should hold."""
+        """The number of blocks that a window should contain."""
         return max(1, min(1024, 2**18 // (BLOCK * max(n_noise, 1))))

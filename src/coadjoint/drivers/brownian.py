@@ -23,15 +23,28 @@ _MEAN, _COSINE, _SINE, _MEAN_TAIL, _AREA_TAIL, _SIGN = (k << 24 for k in range(1
 class Brownian(Driver):
     """Independent Brownian motions from a key.
 
-    The increment of member k over step n of the base grid depends on (key, k, n) alone. The base grid is the step of
-    the run, or `grid` if it is given. A run with dt = m·grid sums m increments of the base grid; a run with
-    dt = grid/2^L refines it by Brownian bridges. So two runs share one path exactly when they have the same key and
-    the same `grid`, and step sizes that are whole multiples or dyadic fractions of it.
+    The increment of member k over step n of the base grid depends on (key, k, n) only. A run with dt = m·grid sums m
+    increments of the base grid. A run with dt = grid/2^L refines the path by Brownian bridges. Two runs share one path
+    if and only if key, member and `grid` are equal, and their steps are multiples or dyadic fractions of `grid`.
 
-    What some methods need besides (ΔZ, Lévy areas, the log-signature) is sampled on the finest grid of the path,
-    grid/2^depth, and put together from there by Chen's relation. So two runs share these too when they have the same
-    `depth`, and steps of at least grid/2^depth. By default `depth` is the least that a method needs: 0, but for the
-    level 3 of the log-signature 2^depth ≥ grid^{−½}, and never less than the step.
+    Some methods need integrals of the path: ΔZ, Lévy areas, the log-signature. They are sampled on the finest grid,
+    grid/2^depth, and combined by Chen's relation. Two runs share these integrals if `depth` is equal too, and their
+    steps are at least grid/2^depth.
+
+    Parameters
+    ----------
+    key : int or JAX key, default 0
+        Selects the path.
+    grid : float, optional
+        The spacing of the base grid, in units of time. The default is the time step of the run.
+    depth : int, optional
+        The finest grid is grid/2^depth. The default is the least depth that the method needs: 0 for ΔZ and areas, and
+        the smallest d with 2^d ≥ grid^{−½} for level 3 of the log-signature.
+
+    Raises
+    ------
+    ValueError
+        In a run whose dt is neither a multiple nor a dyadic fraction of `grid`.
     """
 
     key: random.Key
@@ -64,11 +77,11 @@ class Brownian(Driver):
             )
 
     def blocks(self, n_noise: int) -> int:
-        """As many as one likes."""
+        """The number of blocks that a window should contain: any."""
         return 2**30
 
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "BrownianWindow":
-        """The window; it needs no data, so it is the same for all blocks."""
+        """The window. It contains no data, so it is the same for all blocks."""
         m, level = _levels(self.grid, dt)
         grid = self.grid or dt
         traced: Any = (
@@ -95,7 +108,7 @@ class Brownian(Driver):
 
 
 def mode_count(n_noise: int, h: float) -> int:
-    """How many Fourier modes give Lévy areas over a time h with an rms error of at most AREA_ERROR h^{3/2}.
+    """The number of Fourier modes for Lévy areas over a time h with an rms error of at most AREA_ERROR h^{3/2}.
 
     With p modes, and Gaussian variables for the others, the error is at most √(M/12) h/(π p) (Mrongowius and Rößler).
     """
@@ -105,7 +118,7 @@ def mode_count(n_noise: int, h: float) -> int:
 def mean_third(x: Float[Array, "*n M"], h: Float[Array, ""] | float) -> Float[Array, "*n M M M"]:
     """The mean of level 3 of the log-signature over a time h, given the increment x: (h/12) Σ_i [e_i,[e_i, x]].
 
-    It is the only element of the free Lie algebra that is linear in x and turns with it; the factor follows from
+    It is the only element of the free Lie algebra that is linear in x and rotates with it. The factor follows from
     Fawcett's E exp(x + A + ℓ) = exp((h/2) Σ_i e_i⊗e_i) at level 4.
     """
     one = jnp.eye(x.shape[-1])
@@ -140,13 +153,13 @@ def _levels(grid: float | None, dt: float) -> tuple[int, int]:
 class BrownianWindow(Window):
     """Increments of Brownian motion: base normals, summed (m, unless None) or bridged (level), and their integrals.
 
-    Integrals are sampled `below` levels below the step, where an interval of length h with increment D has
+    Integrals are sampled `below` levels below the step. There an interval of length h with increment D has
 
         ΔZ = (h/2)(D + a),   A_ij = ½(a_i D_j − a_j D_i) + (h/2π) Σ_r (1/r)(X_ir Y_jr − Y_ir X_jr),
 
-    with X_r, Y_r the normals of the bridge's Fourier series and a = −(√(2h)/π) Σ_r X_r/r (Kloeden and Platen, 5.8). So
-    that ΔZ does not depend on the number p of modes, a is drawn first, and X_1 … X_p given a: from X′, a′ drawn freely
-    X_r = X′_r + k_r (a − a′), k_r = −3√2/(π r √h). The modes above p are replaced by independent normals of the same
+    with X_r, Y_r the normals of the bridge's Fourier series and a = −(√(2h)/π) Σ_r X_r/r (Kloeden and Platen, 5.8). To
+    make ΔZ independent of the number p of modes, a is drawn first, and X_1 … X_p given a: from X′, a′ drawn freely X_r
+    = X′_r + k_r (a − a′), k_r = −3√2/(π r √h). The modes above p are replaced by independent normals of the same
     variance (Mrongowius and Rößler 2022, after Wiktorsson 2001).
     """  # fmt: skip
 
@@ -165,7 +178,7 @@ class BrownianWindow(Window):
         return self.steps(member, jnp.asarray(b, jnp.int64) * BLOCK, BLOCK)
 
     def steps(self, member: Int[Array, ""], first: Int[Array, ""], count: int) -> Increment:
-        """Those of steps first … first + count − 1, and none besides."""
+        """The increments of steps first … first + count − 1 only."""
         key = random.member_key(self.key, random.PATH, member)
         dt = self.h * (1 if self.m is None else self.m) / 2.0**self.level
         bound = truncation_bound(dt / 2.0**self.needs.halvings)
@@ -177,7 +190,7 @@ class BrownianWindow(Window):
         return Increment(out.S, jnp.broadcast_to(bound, out.S.shape[:-1]), out.Z, out.areas, out.third, signs)
 
     def _signs(self, key: random.Key, n: Int[Array, " steps"]) -> Float[Array, "*steps K"] | None:
-        """The coins of steps n; with halvings, of each of their parts."""
+        """The Rademacher variables of steps n; with halvings, of each part of a step."""
         if not self.needs.signs:
             return None
         parts = 2**self.needs.halvings
@@ -185,7 +198,7 @@ class BrownianWindow(Window):
         return random.signs(random.channel_keys(key, self.level, _SIGN + np.arange(self.needs.signs)), n)
 
     def pair(self, member: Int[Array, ""], k: Int[Array, ""], channels: Any = None) -> Increment:
-        """Two increments, of the base grid or of sums over it; of all motions, or of those with the given numbers."""
+        """Two increments, of the base grid or of sums over it, of all motions or of those numbered `channels`."""
         if self.level or self.needs.integrals or self.needs.halvings:
             raise NotImplementedError
         channels = jnp.arange(self.n_noise) if channels is None else channels
@@ -254,7 +267,7 @@ class BrownianWindow(Window):
         return jax.lax.fori_loop(0, m, body, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))
 
     def _refined(self, key: random.Key, D: Float[Array, "steps M"], n: Int[Array, " steps"], paired: bool) -> Increment:
-        """Intervals n of the step's level, with increments D: bridges, integrals on the finest grid, put together.
+        """Intervals n of the step's level, with increments D: bridges, and integrals combined from the finest grid.
 
         `paired`: n is a sequence of pairs (even, even + 1).
         """

@@ -1,4 +1,4 @@
-"""Paths that are given: increments of one path, or sampled paths that runs share."""
+"""Prescribed paths: increments of one path, or sampled paths that several runs share."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,16 +18,25 @@ _OTHERS = "take that driver, or a method that needs less, such as TMKLevy()"
 
 
 class Increments(Driver):
-    """A given path: dS[n, i] = S^i(t_{n+1}) − S^i(t_n), shape (steps, M); shape (steps,) when M = 1.
+    """A prescribed path, by its increments.
 
-    Any path will do. For a semimartingale the limit is the Stratonovich solution; for paths of finite p-variation
-    with p < 2 (fractional Brownian motion with H > ½, coloured noise, data) it is the Young solution.
+    Any path is supported. For a semimartingale the methods converge to the Stratonovich solution. For smoother paths
+    (fractional Brownian motion with H > ½, coloured noise, data) they converge to the Young solution.
 
-    All members of an ensemble follow the same path, unless there is a leading axis of members, shape
-    (members, steps, M).
+    Parameters
+    ----------
+    dS : array_like, shape (steps, M) or (members, steps, M)
+        dS[n, i] = S^i(t_{n+1}) − S^i(t_n). The shape may be (steps,) if M = 1. Without an axis of members, all members
+        of an ensemble follow the same path.
+    Z : array_like, same shape as `dS`, optional
+        Z[n, i] = ∫ (S^i − S^i(t_n)) dt over step n, for methods that need it.
+    areas : array_like, shape (steps, M, M) or (members, steps, M, M), optional
+        The Lévy areas ½ ∫ (S^i dS^j − S^j dS^i) with S counted from S(t_n), for methods that need them.
 
-    For methods that need them: `Z[n, i]` = ∫ (S^i − S^i(t_n)) dt over step n, shape (steps, M), and the Lévy areas
-    `areas`[n, i, j] = ½ ∫ (S^i dS^j − S^j dS^i) with S counted from S(t_n), shape (steps, M, M); by member if dS is.
+    Raises
+    ------
+    ValueError
+        If shapes differ, if `areas` is not antisymmetric, or if the run has another number of steps, noises or members.
     """
 
     dS: Float[Array | np.ndarray, "*members steps M"]  # on the host, unless traced
@@ -53,21 +62,21 @@ class Increments(Driver):
 
     @property
     def members(self) -> int | None:
-        """How many members have a path of their own; None if all follow one."""
+        """The number of members that have a path of their own; None if all follow one path."""
         return self.dS.shape[0] if self.dS.ndim == 3 else None
 
     def check_members(self, members: int | None) -> None:
-        """Raise if paths by member are not as many as there are members."""
+        """Raise if the number of paths differs from the number of members."""
         if self.members is not None and self.members != members:
             what = "solve follows one path, of shape (steps, M)" if members is None else f"there are {members} members"
             raise ValueError(f"dS has the paths of {self.members} members, but {what}.")
 
     def blocks(self, n_noise: int) -> int:
-        """How many blocks a window should hold."""
+        """The number of blocks that a window should contain."""
         return super().blocks(n_noise * (self.members or 1))
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
-        """Raise if the shape is not (steps, M), or the method needs what was not given."""
+        """Raise if the shape is not (steps, M), or if the method needs integrals that were not passed."""
         rows, columns = self.dS.shape[-2:]
         if columns != n_noise:
             raise ValueError(f"dS must have {n_noise} columns, one a noise of the system, not {columns}.")
@@ -99,7 +108,7 @@ class Increments(Driver):
             )
 
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "GivenWindow":
-        """The rows of the given blocks, padded with zeros."""
+        """The rows of these blocks, padded with zeros."""
         *own, steps, _ = self.dS.shape
         M, parts = n_noise, (2**needs.halvings,) if needs.halvings else ()
         at = len(own)  # the axis of steps
@@ -128,20 +137,20 @@ class Increments(Driver):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GivenWindow(Window):
-    """Rows of a given path, with leading axes (blocks, block), or (members, blocks, block)."""
+    """Rows of a prescribed path, with leading axes (blocks, block) or (members, blocks, block)."""
 
     rows: Increment
     first: Int[Array, ""]
     by_member: bool = field(metadata={"static": True})
 
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
-        """The increments of block b: the same path for every member, or its own (that of the last for padding)."""
+        """The increments of block b: one path for all members, or one per member (that of the last for padding)."""
         at = (member, b - self.first) if self.by_member else b - self.first
         return jax.tree.map(lambda x: x[at], self.rows)
 
 
 class SampledPaths(Driver):
-    """Paths sampled beforehand, one a member, for runs that share them: leading axes (members, blocks, block).
+    """Paths sampled in advance, one per member, for runs that share them: leading axes (members, blocks, block).
 
     There may be more blocks than a run needs, so that runs of different lengths share one compiled program.
     """
@@ -150,12 +159,12 @@ class SampledPaths(Driver):
     steps: int = eqx.field(static=True)
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
-        """Raise if the paths are of another length."""
+        """Raise if the paths have another length."""
         if steps != self.steps:
             raise ValueError(f"the paths have {self.steps} steps, not {steps}.")
 
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "SampledWindow":
-        """All there is of what is needed."""
+        """All blocks of the quantities that the method needs."""
         r = self.rows
         areas = needs.areas or needs.third
         rows = Increment(
@@ -182,7 +191,7 @@ class SampledWindow(Window):
 
 
 def _given(name: str, value: Any, ndims: tuple[int, ...]) -> Array | np.ndarray:
-    """A given array of real numbers along steps; without the axis of noises when there is one noise."""
+    """An array of real numbers along the steps. The axis of noises may be missing if there is one noise."""
     array = validation.numbers(name, value, "an array of real numbers", "fiu")
     if array.ndim == 1:
         array = array.reshape(-1, *(1,) * (ndims[0] - 1))

@@ -1,1 +1,1 @@
-"""Studies of methods on systems."""
+"""Convergence studies."""

@@ -39,17 +39,43 @@ def convergence(
     observable: Callable[[Any], Any] | None = None,
     reference: Integrator | tuple[Integrator, float] | None = None,
 ) -> "Convergence":
-    """Measure the order of integrators: errors at t1 on shared Brownian paths, against a reference on the same paths.
+    """Measure orders of convergence: errors at t1 on shared Brownian paths, against a reference on the same paths.
 
-    - `integrators`: one, several, or a dictionary with names of your choice.
-    - `dts`: step sizes, whole multiples of the reference's. The slope of a log–log fit is the order; its standard
-      error comes from resampling the paths.
-    - `paths`: how many. A system without noise has one.
-    - `observable`: a real function f of the state, for the weak error |E f(μ) − E f(μ_ref)| too.
-    - `reference`: an integrator, or (integrator, dt). By default the method of highest order, with an eighth of the
-      smallest step. The path lives on the reference's grid: that is where integrals of it are sampled.
+    The order is the slope of a log–log fit. Its standard error comes from resampling the paths. Use noise of a
+    realistic amplitude: under weak noise the deterministic error hides the leading stochastic term.
 
-    Noise should be large enough to show: with small noise the deterministic error hides the leading term.
+    Parameters
+    ----------
+    system : System
+        The system.
+    mu0 : array_like
+        The initial state.
+    integrators : Integrator, sequence, or dict
+        One method, several, or a dictionary with names of your choice.
+    dts : sequence of float
+        At least two step sizes, integer multiples of the reference's step.
+    paths : int, default 200
+        The number of Brownian paths. A system without noise has one.
+    key : int or JAX key, default 0
+        Selects the paths.
+    t1 : float
+        The final time.
+    t0 : float, default 0.0
+        The initial time.
+    observable : callable, optional
+        A real function f of the state. The study then also measures the weak error |E f(μ) − E f(μ_ref)|.
+    reference : Integrator or (Integrator, float), optional
+        The reference method, and its step. The default is the method of highest order with an eighth of the smallest
+        step. Integrals of the path are sampled on the grid of the reference.
+
+    Returns
+    -------
+    Convergence
+
+    Raises
+    ------
+    ValueError
+        If `dts` are not multiples of the reference's step, or if a method is adaptive.
     """
     named = _named(integrators)
     steps = np.sort(np.array([validation.positive("dts", dt) for dt in np.atleast_1d(np.asarray(dts, object))]))[::-1]
@@ -86,7 +112,7 @@ def convergence(
 
 
 def _differences(observable: Callable, states: Mapping[str, Sequence[np.ndarray]], exact: np.ndarray) -> np.ndarray:
-    """f(μ) − f(μ_ref) of each integrator, step and path."""
+    """f(μ) − f(μ_ref) for each integrator, step and path."""
     f = jax.jit(jax.vmap(lambda mu: jnp.asarray(observable(mu), float)))
     if np.ndim(target := np.asarray(f(exact))) != 1:
         raise ValueError(f"observable must return one real number, not shape {target.shape[1:]}.")
@@ -95,10 +121,22 @@ def _differences(observable: Callable, states: Mapping[str, Sequence[np.ndarray]
 
 @dataclass(frozen=True, repr=False)
 class Convergence:
-    """What `convergence` measured.
+    """The result of `convergence`: errors and measured orders.
 
-    `dts` from large to small; `errors`[i, k, p]: |μ − μ_ref| of integrator i with step k on path p; `differences`: the
-    same for f(μ) − f(μ_ref), with an observable.
+    Attributes
+    ----------
+    names : tuple of str
+        The names of the methods.
+    dts : array, shape (K,)
+        Step sizes, from large to small.
+    errors : array, shape (methods, K, paths)
+        |μ − μ_ref| of each method, step and path.
+    differences : array, shape (methods, K, paths), or None
+        f(μ) − f(μ_ref), if an observable was passed.
+    scale : float
+        The size of the state. Errors below 1e-12 times this are treated as round-off.
+    reference : str
+        The reference method and its step.
     """
 
     names: tuple[str, ...]
@@ -126,7 +164,7 @@ class Convergence:
 
     @property
     def order(self) -> np.ndarray:
-        """Measured strong orders, one an integrator."""
+        """Measured strong orders, one per method."""
         return self._orders(self.errors**2, 0.5)[0]
 
     @property
@@ -136,7 +174,7 @@ class Convergence:
 
     @property
     def weak_order(self) -> np.ndarray:
-        """Measured weak orders, one an integrator."""
+        """Measured weak orders, one per method."""
         return self._orders(self._differences, 1.0)[0]
 
     @property
@@ -174,13 +212,21 @@ class Convergence:
         return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
     def __repr__(self) -> str:
-        """The table, and what the errors are measured against."""
+        """The table, and the reference."""
         return f"{self.table()}{self.errors.shape[2]} paths; reference: {self.reference}"
 
     def plot(self, weak: bool = False) -> "Figure":
-        """Errors against step sizes on logarithmic axes, with the measured orders and lines of slope ½, 1, 1½, ….
+        """Plot errors against step sizes on logarithmic axes, with the measured orders and lines of slope ½, 1, 1½, ….
 
-        Save it with `.savefig("orders.pdf")`.
+        Parameters
+        ----------
+        weak : bool, default False
+            Plot weak errors instead of strong ones.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Save it by `.savefig("orders.pdf")`.
         """
         from ..report import plotting
 
@@ -248,7 +294,7 @@ def _steps(t0: float, t1: float, dt: float, fine: float) -> int:
 
 
 def _batch(n_noise: int, steps: int, paths: int, needs: Needs) -> int:
-    """How many paths are sampled at a time: a power of two, and not more than are asked for."""
+    """The number of paths that are sampled at a time: a power of two."""
     M = n_noise
     numbers = M + needs.Z * M + (needs.areas or needs.third) * M**2 + needs.third * M**3 + needs.signs
     most = max(1, _BATCH_BYTES // max(8 * steps * numbers, 1))
@@ -258,7 +304,7 @@ def _batch(n_noise: int, steps: int, paths: int, needs: Needs) -> int:
 def _paths(
     driver: Brownian, n_noise: int, fine: float, counts: dict[float, int], first: int, size: int, needs: Needs
 ) -> dict[float, SampledPaths]:
-    """Paths first … first + size − 1 on the grids of all step sizes: sampled on the finest, put together by Chen."""
+    """Paths first … first + size − 1 on all grids: sampled on the finest, combined by Chen's relation."""
     blocks = -(-counts[fine] // BLOCK)
     window = driver.window(n_noise, fine, 0, blocks, needs)
     drawn = jax.tree.map(np.asarray, _draw(window, jnp.arange(first, first + size), jnp.arange(blocks)))

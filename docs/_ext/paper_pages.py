@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coadjoint.report.paper import STUDY, PaperExperiment, load_study
+from coadjoint.command import papers
+
+study = papers.load("study")
 
 HERE = Path(__file__).parents[1]
 
@@ -13,7 +15,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("\n", " ")
 
 
-def _section(e: PaperExperiment) -> Iterator[str]:
+def _section(e: Any) -> Iterator[str]:
     yield f"## {e.title}"
     yield f"\n*{e.source}*\n"
     yield e.about.strip().replace("*", "\\*") + "\n"
@@ -27,8 +29,8 @@ def _section(e: PaperExperiment) -> Iterator[str]:
 def page() -> str:
     """The page: words of our own, then every experiment with its claims."""
     intro = (HERE / "explanation" / "paper_intro.txt").read_text(encoding="utf-8")
-    intro = intro.replace("KEY", STUDY)
-    return "\n".join([intro, *(line for e in load_study().experiments for line in _section(e))])
+    intro = intro.replace("KEY", study.STUDY)
+    return "\n".join([intro, *(line for e in study.load_study().experiments for line in _section(e))])
 
 
 def _write(app: Any) -> None:

@@ -1,1 +1,1 @@
-"""Casimir preserving stochastic Lie–Poisson integrators, reproduced: an experiment is NAME.toml and NAME.py."""
+"""Luesink, Ephrati, Cifani and Geurts (2024), reproduced: an experiment is NAME.toml and NAME.py."""

@@ -3,8 +3,9 @@
 import numpy as np
 
 import coadjoint as cj
-from coadjoint.report import Finding, Outcome, Top, plotting
+from coadjoint.report import Top, plotting
 
+from ..claims import Finding, Outcome
 from .common import DRIFT_FREE, top, verdict
 
 

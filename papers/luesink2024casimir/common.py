@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import coadjoint as cj
-from coadjoint.report import Verdict
+
+from ..claims import Verdict
 
 # The chord method of the paper and nothing else: a step it cannot solve raises.
 PLAIN = cj.TMK(drift_free=False, fallbacks=False)  # the paper's update

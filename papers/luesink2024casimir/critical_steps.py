@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import coadjoint as cj
-from coadjoint.report import Finding, Outcome, plotting
+from coadjoint.report import plotting
 
+from ..claims import Finding, Outcome
 from .common import diag, spread, summary, top, verdict
 
 SIGNS = {"as printed": -1, "consistent": 1}

@@ -3,8 +3,9 @@
 import numpy as np
 
 import coadjoint as cj
-from coadjoint.report import Curve, Finding, Outcome, Scene, plotting
+from coadjoint.report import Curve, Scene, plotting
 
+from ..claims import Finding, Outcome
 from .common import PLAIN, top, verdict
 
 

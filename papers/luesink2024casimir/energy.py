@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import coadjoint as cj
-from coadjoint.report import Finding, Outcome, plotting
+from coadjoint.report import plotting
 
+from ..claims import Finding, Outcome
 from .common import PLAIN, diag, slope, top, verdict
 
 

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from coadjoint.report import Finding, Outcome, plotting
+from coadjoint.report import plotting
 
+from ..claims import Finding, Outcome
 from .common import PLAIN, fluid, jackknife, realise, slope, top, verdict
 
 

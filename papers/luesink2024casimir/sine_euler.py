@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from coadjoint.report import Finding, Outcome, plotting
+from coadjoint.report import plotting
 
+from ..claims import Finding, Outcome
 from .common import DRIFT_FREE, MIDPOINT, PLAIN, TRAPEZOIDAL, fluid, realise, spread, summary, verdict
 
 METHODS = {

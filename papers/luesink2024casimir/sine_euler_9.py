@@ -3,8 +3,9 @@
 import numpy as np
 
 import coadjoint as cj
-from coadjoint.report import Finding, Outcome, plotting
+from coadjoint.report import plotting
 
+from ..claims import Finding, Outcome
 from .common import DRIFT_FREE, MIDPOINT, PLAIN, fluid, verdict
 
 METHODS = {"drift-free": DRIFT_FREE, "plain": PLAIN, "midpoint": MIDPOINT}

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from coadjoint.report import Curve, Finding, Outcome, Scene, plotting
+from coadjoint.report import Curve, Scene, plotting
 
+from ..claims import Finding, Outcome
 from .common import PLAIN, diag, realise, spread, summary, top, verdict
 
 

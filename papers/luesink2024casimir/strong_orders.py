@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 
 import coadjoint as cj
-from coadjoint.report import Finding, Outcome, plotting
+from coadjoint.report import plotting
 
+from ..claims import Finding, Outcome
 from .common import DRIFT_FREE, fluid, jackknife, slope, top, verdict
 
 METHODS = {"TMK": DRIFT_FREE, "Euler–Maruyama-MK": cj.EulerMaruyamaMK()}

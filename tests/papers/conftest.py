@@ -5,8 +5,8 @@ from multiprocessing import get_context
 import pytest
 from typer.testing import CliRunner
 
+from coadjoint.command import papers
 from coadjoint.command.cli import app
-from coadjoint.report import reproduce
 
 SMALL = ("deterministic-trajectory", "stochastic-421", "attitude")
 
@@ -27,8 +27,8 @@ def reproduction(invoke, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def forked_artists(monkeypatch):
+def forked_drawing_processes(monkeypatch):
     """The process that draws is spawned for `reproduction`, as for a user; later ones do not import all again."""
     server = get_context("forkserver")
-    server.set_forkserver_preload(["coadjoint.report.reproduce", "coadjoint.report.plotting", "matplotlib.pyplot"])
-    monkeypatch.setattr(reproduce, "get_context", lambda method: server)
+    server.set_forkserver_preload(["coadjoint.command.papers", "coadjoint.report.plotting", "matplotlib.pyplot"])
+    monkeypatch.setattr(papers.load("reproduce"), "get_context", lambda method: server)

@@ -1,4 +1,4 @@
-"""The page in a real browser: no error, no request, and the stages draw and turn by dragging."""
+"""The page in a real browser: no error, no request, and the widgets draw and turn by dragging."""
 
 import os
 import shutil
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from coadjoint.fluids import Sphere, index
-from coadjoint.report.stages import Globe
-from coadjoint.report.stages import page as page_of
+from coadjoint.report.widgets import Globe
+from coadjoint.report.widgets import page as page_of
 
 CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
@@ -105,7 +105,7 @@ def test_pictures_and_table_are_there(page):
 
 
 def test_trajectories_draw_turn_zoom_and_tell_values(page):
-    canvases = page.locator("figure.stage[data-kind=scene] canvas")
+    canvases = page.locator("figure.widget[data-kind=scene] canvas")
     assert canvases.count() == 3
     for i in range(canvases.count()):
         canvas = canvases.nth(i)
@@ -143,7 +143,7 @@ def _hover(page, canvas):
 
 
 def test_the_top_moves_and_stops(page):
-    figure = page.locator("figure.stage[data-kind=top]")
+    figure = page.locator("figure.widget[data-kind=top]")
     figure.scroll_into_view_if_needed()
     canvas = figure.locator("canvas")
     page.wait_for_timeout(300)
@@ -169,7 +169,7 @@ def test_it_prints(page):
 
 
 def test_the_globe_turns_moves_and_tells_values(globe):
-    canvas = globe.locator("figure.stage[data-kind=globe] canvas")
+    canvas = globe.locator("figure.widget[data-kind=globe] canvas")
     globe.locator("button.play").click()
     globe.locator(".controls input").fill("0")
     globe.wait_for_timeout(200)

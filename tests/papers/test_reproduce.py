@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from coadjoint.report import Finding, Verdict
-from coadjoint.report import reproduce as rp
+from coadjoint.command import papers
+
+rp = papers.load("reproduce")
+STUDIES = papers.load("study")
+Finding, Verdict = papers.load("claims").Finding, papers.load("claims").Verdict
 
 ROOT = Path(__file__).parents[2]
-STUDY = ROOT / "papers" / rp.STUDY
+STUDY = ROOT / "papers" / STUDIES.STUDY
 
 
 @pytest.fixture(scope="module")
@@ -180,17 +183,17 @@ def test_a_read_only_folder(invoke, tmp_path):
 
 def test_what_goes_wrong_while_drawing_is_raised(tmp_path):
     """In the process that draws, with its traceback; the next request finds out, or the end."""
-    with rp._Artist() as artist:
-        artist.draw("energy", {}, None, tmp_path)
-        artist.draw("energy", {}, None, tmp_path)
+    with rp._DrawingProcess() as drawing:
+        drawing.draw("energy", {}, None, tmp_path)
+        drawing.draw("energy", {}, None, tmp_path)
         with pytest.raises(Exception) as caught:
-            artist.figures()
+            drawing.figures()
     assert any("energy.py" in note for note in caught.value.__notes__)
-    with rp._Artist() as artist:
-        artist.process.kill()
-        artist.process.join()
-        with pytest.raises(RuntimeError, match="ended before it was done"):
-            artist.figures()
+    with rp._DrawingProcess() as drawing:
+        drawing.process.kill()
+        drawing.process.join()
+        with pytest.raises(RuntimeError, match="ended unexpectedly"):
+            drawing.figures()
 
 
 def test_a_run_that_fails_leaves_the_folder_as_it_was(tmp_path):
@@ -218,9 +221,9 @@ def test_an_installed_package_brings_the_papers(tmp_path):
         wheel.extractall(tmp_path / "installed")
     inside = tmp_path / "installed" / "coadjoint"
     for path in STUDY.glob("*.toml"):
-        assert (inside / "_papers" / rp.STUDY / path.name).read_bytes() == path.read_bytes()
+        assert (inside / "_papers" / STUDIES.STUDY / path.name).read_bytes() == path.read_bytes()
     assert {p.name for p in (inside / "page").iterdir()} >= {"page.css", "page.js", "scene.js", "space.js", "top.js"}
-    where = "import coadjoint.report.reproduce as r; print(r.papers_folder()); r.load_study()"
+    where = "import coadjoint.command.papers as p; print(p.papers_folder()); p.load('study').load_study()"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     done = subprocess.run(
         [sys.executable, "-c", where], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
@@ -236,15 +239,15 @@ def test_findings_must_answer_the_claims(study):
         def run(p, key, say):
             return rp.Outcome({"another": Finding("", Verdict.HOLDS)})
 
-    class Stages:
-        def stage(self, name):
+    class Lines:
+        def line(self, name):
             import contextlib
 
             return contextlib.nullcontext(print)
 
     silent = rp.PaperExperiment(**{**vars(e), "module": Silent})
     with pytest.raises(RuntimeError, match="another"):
-        rp._run_one(silent, 0, True, Stages())
+        rp._run_one(silent, 0, True, Lines())
 
 
 @pytest.mark.slow

@@ -290,8 +290,10 @@ def reproduce(
 
     Ends with the table of claims, and with status 1 if one of them comes out otherwise than on record.
     """
-    from ..report import reproduce as work
+    from . import papers
 
+    with _errors("reproduce", False):
+        work = papers.load("reproduce")
     try:
         if show_list:
             Console().print(work.listing(work.load_study()))

@@ -1,4 +1,4 @@
-"""Progress of long runs: steps a second, time left, iterations a step, worst residual, current Casimir error."""
+"""The progress bar of a run: speed, time left, iterations per step, worst residual, Casimir error."""
 
 import json
 import sys
@@ -25,28 +25,28 @@ from ..runtime.progress import Health
 from ..runtime.results import scaled_errors
 from ..runtime.run_state import StepState
 
-_OFTEN, _SELDOM = 0.5, 10.0  # seconds between two looks: in a terminal, elsewhere
+_OFTEN, _SELDOM = 0.5, 10.0  # seconds between updates in a terminal, and elsewhere
 
 
-class Look(NamedTuple):
-    """How a run goes."""
+class ProgressSnapshot(NamedTuple):
+    """The progress of a run, and the state of its solver."""
 
     done: int  # steps, over all members
     total: int
-    rate: float  # steps a second
-    members: float  # a second
-    iterations: float  # a step
-    residual: float  # the worst so far
-    casimir_error: float | None  # of the worst member in hand, scaled
+    rate: float  # steps per second
+    members: float  # per second
+    iterations: float  # per step
+    residual: float  # the largest so far
+    casimir_error: float | None  # scaled, of the worst member of the batch
     unsolved: int
 
     @property
     def left(self) -> float:
-        """Seconds to go."""
+        """Seconds left."""
         return (self.total - self.done) / max(self.rate, 1e-9)
 
     def note(self) -> str:
-        """In words, without what a bar shows."""
+        """The note beside the bar."""
         words = [f"{self.rate:.3g} steps/s", *([f"{self.members:.3g} members/s"] if self.members else [])]
         words += [f"{self.iterations:.1f} iterations/step", f"residual {self.residual:.0e}"]
         if self.casimir_error is not None:
@@ -57,10 +57,10 @@ class Look(NamedTuple):
 
 
 class Bar:
-    """A Rich bar in a terminal; elsewhere a plain line every ten seconds, and one at the end.
+    """A Rich bar in a terminal; otherwise a plain line every ten seconds, and one at the end.
 
-    `lines`: JSON on standard output in place of both. One bar may serve several runs; `total` is the number of steps
-    of all of them, `members` that of their members.
+    With `lines` the bar writes lines of JSON to standard output instead. One bar may serve several runs: `total` and
+    `members` are the sums over all runs.
     """
 
     def __init__(self, lines: bool = False):
@@ -80,9 +80,9 @@ class Bar:
             disable=not self.shown,
         )
 
-    def serving(self, plan: Plan) -> "Served":
-        """For one run: what `solve(progress=...)` takes."""
-        return Served(self, plan)
+    def serving(self, plan: Plan) -> "RunBar":
+        """The observer of one run, as `solve(progress=...)` requires it."""
+        return RunBar(self, plan)
 
     def __enter__(self) -> "Bar":
         self.began = self.last = time.perf_counter()
@@ -94,50 +94,52 @@ class Bar:
         self.progress.stop()
 
     def begin(self, done: int) -> None:
-        """So many steps were done before, and do not count for the speed."""
+        """Count steps of an earlier session, which do not count for the speed."""
         with self.lock:
             self.done += done
             self.before += done
 
     def add(self, more: int, points: StepState, mu0: Array, plan: Plan) -> None:
-        """So many more steps are done; the point where a run stands, and where it began."""
+        """Count completed steps of a batch with these states and initial states."""
         self.count(more, lambda: health_of(plan, points, mu0))
 
     def count(self, more: int, health: Callable[[], Health]) -> None:
-        """So many more steps are done; `health` is asked when it is shown."""
+        """Count completed steps; `health` is called when the bar is updated."""
         with self.lock:
             self.done += more
             now = time.perf_counter()
             finished = self.done >= self.total
             if finished or now - self.last > (_OFTEN if self.shown else _SELDOM):
                 self.last = now
-                self._show(self._look(now, health()))
+                self._show(self._snapshot(now, health()))
             elif self.shown:
                 self.progress.update(self.task, completed=self.done)
 
-    def _look(self, now: float, health: Health) -> Look:
+    def _snapshot(self, now: float, health: Health) -> ProgressSnapshot:
         rate = (self.done - self.before) / max(now - self.began, 1e-9)
         members = rate * self.members / self.total if self.members > 1 else 0.0
-        return Look(self.done, self.total, rate, members, *health)
+        return ProgressSnapshot(self.done, self.total, rate, members, *health)
 
-    def _show(self, look: Look) -> None:
+    def _show(self, snapshot: ProgressSnapshot) -> None:
         if self.lines:
-            values = {k: v if v is None or np.isfinite(v) else str(v) for k, v in look._asdict().items()}
-            print(json.dumps({"event": "progress", **values, "seconds_left": look.left}), flush=True)
+            values = {k: v if v is None or np.isfinite(v) else str(v) for k, v in snapshot._asdict().items()}
+            print(json.dumps({"event": "progress", **values, "seconds_left": snapshot.left}), flush=True)
             return
-        self.progress.update(self.task, completed=self.done, note=look.note())
+        self.progress.update(self.task, completed=self.done, note=snapshot.note())
         if not self.shown:
-            left = "" if look.done >= look.total else f", {look.left:.0f} s left"
-            print(f"solving: {look.done}/{look.total} steps, {look.note()}{left}", file=sys.stderr, flush=True)
+            left = "" if snapshot.done >= snapshot.total else f", {snapshot.left:.0f} s left"
+            print(
+                f"solving: {snapshot.done}/{snapshot.total} steps, {snapshot.note()}{left}", file=sys.stderr, flush=True
+            )
 
 
-class Served:
-    """One of the runs that a bar serves; if it is the only one, the bar begins and ends with it."""
+class RunBar:
+    """The bar of one run; with `only`, the bar begins and ends with the run."""
 
     def __init__(self, bar: Bar, plan: Plan, only: bool = False):
         self.bar, self.plan, self.only = bar, plan, only
 
-    def __enter__(self) -> "Served":
+    def __enter__(self) -> "RunBar":
         if self.only:
             self.bar.__enter__()
         return self
@@ -147,33 +149,33 @@ class Served:
             self.bar.__exit__(*exc)
 
     def begin(self, done: int) -> None:
-        """So many steps were done before."""
+        """Count steps of an earlier session."""
         self.bar.begin(done)
 
     def add(self, more: int, points: StepState, mu0: Array) -> None:
-        """So many more steps are done."""
+        """Count completed steps."""
         self.bar.add(more, points, mu0, self.plan)
 
     def add_remote(self, more: int, health: Health) -> None:
-        """So many more steps are done, elsewhere."""
+        """Count completed steps of a worker."""
         self.bar.count(more, lambda: health)
 
 
-def bar_for(plan: Plan) -> Served:
-    """A bar for one run."""
+def bar_for(plan: Plan) -> RunBar:
+    """The bar of one run."""
     bar = Bar()
     bar.total, bar.members = size_of([plan])
-    return Served(bar, plan, only=True)
+    return RunBar(bar, plan, only=True)
 
 
 def size_of(plans: Sequence[Plan]) -> tuple[int, int]:
-    """Steps of all members of all runs, as a bar counts them, and these members."""
+    """The numbers of steps and of members, summed over all runs."""
     members = [plan.members or 1 for plan in plans]
     return sum(plan.steps * n for plan, n in zip(plans, members, strict=True)), sum(members)
 
 
 def health_of(plan: Plan, points: StepState, mu0: Array) -> Health:
-    """How the members of a tile are."""
+    """The state of the members of a batch."""
     totals = jax.tree.map(np.asarray, points.totals)
     steps = max(float(np.mean(totals.substeps)), 1.0)
     return Health(
@@ -185,9 +187,9 @@ def health_of(plan: Plan, points: StepState, mu0: Array) -> Health:
 
 
 def casimir_error(plan: Plan, mu: Array, mu0: Array) -> float | None:
-    """The largest |C(μ) − C(μ₀)| over Casimirs and members, scaled; None if no Casimir is known.
+    """The largest scaled |C(μ) − C(μ₀)| over Casimirs and members; None if no Casimir is known.
 
-    Where some are not known, the distance from the orbit.
+    If only some Casimirs are known, the result is the distance from the orbit.
     """
     algebra = plan.system.algebra
     if not algebra.casimir_names and not algebra.watches_orbit:

@@ -1,29 +1,29 @@
-// What moves along times `stage.t`: a button, a slider, and `rate` frames a second while it is seen.
+// Animate along times `widget.t`: a button, a slider, and `rate` frames per second while the widget is visible.
 
-function film(figure, stage, rate) {
+function film(figure, widget, rate) {
   const [play, slider, out] = ["button.play", "input", "output"].map((s) => figure.querySelector(s));
-  slider.max = stage.t.length - 1;
+  slider.max = widget.t.length - 1;
   const show = () => {
-    slider.value = Math.floor(stage.frame);
-    out.textContent = `t = ${stage.t[Math.floor(stage.frame)].toFixed(1)}`;
-    stage.view.later();
+    slider.value = Math.floor(widget.frame);
+    out.textContent = `t = ${widget.t[Math.floor(widget.frame)].toFixed(1)}`;
+    widget.view.later();
   };
-  stage.playing = !window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-  play.textContent = stage.playing ? "pause" : "play";
+  widget.playing = !window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  play.textContent = widget.playing ? "pause" : "play";
   play.addEventListener("click", () => {
-    stage.playing = !stage.playing;
-    play.textContent = stage.playing ? "pause" : "play";
+    widget.playing = !widget.playing;
+    play.textContent = widget.playing ? "pause" : "play";
   });
   slider.addEventListener("input", () => {
-    stage.frame = Number(slider.value);
+    widget.frame = Number(slider.value);
     show();
   });
   let seen = true;
   new IntersectionObserver((entries) => (seen = entries[0].isIntersecting)).observe(figure);
   let before = null;
   const tick = (now) => {
-    if (stage.playing && seen && before !== null) {
-      stage.frame = (stage.frame + (rate * Math.min(now - before, 100)) / 1000) % stage.t.length;
+    if (widget.playing && seen && before !== null) {
+      widget.frame = (widget.frame + (rate * Math.min(now - before, 100)) / 1000) % widget.t.length;
       show();
     }
     before = now;

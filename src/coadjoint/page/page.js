@@ -1,17 +1,17 @@
-// The page: the theme, then every stage.
+// The page: the theme, then all widgets.
 
-const STAGES = { scene: SceneView, top: TopView, globe: GlobeView };
+const WIDGETS = { scene: SceneView, top: TopView, globe: GlobeView };
 
 (function () {
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const stages = [];
+  const widgets = [];
 
   function theme(name) {
     root.dataset.theme = name;
     button.textContent = name === "dark" ? "light" : "dark";
-    for (const stage of stages) stage.view.paint();
+    for (const widget of widgets) widget.view.paint();
   }
 
   theme(dark.matches ? "dark" : "light");
@@ -20,11 +20,11 @@ const STAGES = { scene: SceneView, top: TopView, globe: GlobeView };
   button.addEventListener("click", () => theme(root.dataset.theme === "dark" ? "light" : "dark"));
 
   const scenes = JSON.parse(document.getElementById("scenes").textContent);
-  for (const figure of document.querySelectorAll("figure.stage")) {
-    stages.push(new STAGES[figure.dataset.kind](figure, scenes[figure.dataset.scene]));
+  for (const figure of document.querySelectorAll("figure.widget")) {
+    widgets.push(new WIDGETS[figure.dataset.kind](figure, scenes[figure.dataset.scene]));
   }
 
-  // Paper is light and cannot be clicked: the stages are drawn anew for it, and the parameters shown.
+  // Paper is light and cannot be clicked: draw the widgets again for print, and open the lists of parameters.
   let before = null;
   window.addEventListener("beforeprint", () => {
     const closed = [...document.querySelectorAll("details:not([open])")];

@@ -1,9 +1,6 @@
-"""Figures, and reports on studies: claims, verdicts, one self-contained page."""
+"""Figures of stores, and interactive widgets for pages."""
 
-from .page import Claim as Claim
-from .page import Finding as Finding
-from .page import Outcome as Outcome
-from .page import Verdict as Verdict
-from .stages import Curve as Curve
-from .stages import Scene as Scene
-from .stages import Top as Top
+from .widgets import Curve as Curve
+from .widgets import Globe as Globe
+from .widgets import Scene as Scene
+from .widgets import Top as Top

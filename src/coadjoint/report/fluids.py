@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ..fluids.flow import FluidFlow
 from ..fluids.torus import Torus
 from . import plotting
-from .stages import Globe, page
+from .widgets import Globe, page
 
 _FINEST = 256  # points of a grid that is drawn
 _FRAMES = 150  # of an animation, at most
@@ -125,11 +125,11 @@ def globe(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) -> str
     at = _chosen(t, _TURNS)
     fields = [flow.pictures(states[i]) for i in at]
     points = max(64, flow.surface.n)
-    stages = []
+    globes = []
     for name in fields[0]:
         values = np.array([flow.surface.values(f[name], points) for f in fields])
-        stages.append(Globe(f"The {_plain(name)}.", t[at], values, _plain(name)))
-    return page(title, f"Fields on the sphere from t = {t[0]:g} to {t[-1]:g}.", stages)
+        globes.append(Globe(f"The {_plain(name)}.", t[at], values, _plain(name)))
+    return page(title, f"Fields on the sphere from t = {t[0]:g} to {t[-1]:g}.", globes)
 
 
 def _chosen(t: np.ndarray, most: int) -> np.ndarray:

@@ -1,12 +1,12 @@
-"""The command `coadjoint reproduce`: choose experiments, run them, write figures, claims and the page.
+"""The work of `coadjoint reproduce`: run experiments, and write figures, claims and the page.
 
-A study is a folder of `papers/`: `study.toml` names its experiments, and each of them is `NAME.toml`, the parameters
-and the claims, with `NAME.py`, two functions:
+`study.toml` in the folder of a paper names the experiments. Each experiment has a file `NAME.toml` with parameters and
+claims, and a file `NAME.py` with two functions:
 
-    run(p, key, say) -> Outcome      # the numbers; `p` holds the parameters, `say` takes a line on progress
-    draw(p, data) -> {name: Figure}  # the figures of the outcome's data
+    run(p, key, say) -> Outcome      # computes; `p` holds the parameters, `say` reports progress
+    draw(p, data) -> {name: Figure}  # draws the data of the outcome
 
-Experiments run side by side, and another process draws; nothing they compute depends on the order.
+Two experiments run at a time, and another process draws. No result depends on their order.
 """
 
 import contextlib
@@ -29,18 +29,19 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from . import plotting
-from .page import Claim, Outcome, Picture, Report, Section, Verdict, claims_json, claims_markdown, page
-from .paper import STUDY as STUDY
-from .paper import InputError, PaperExperiment, Study, load_study, select
-from .paper import papers_folder as papers_folder
+from coadjoint.command import papers
+from coadjoint.report import plotting
+
+from .claims import Claim, Outcome, Picture, Report, Section, Verdict, claims_json, claims_markdown
+from .page import page
+from .study import InputError, PaperExperiment, Study, load_study, select
 
 MANIFEST = "manifest.json"
 _UNFINISHED = ".unfinished"
 
 
 def listing(study: Study) -> Table:
-    """The experiments and their figures, for --list."""
+    """The experiments and their figures, as --list shows them."""
     table = Table(title=study.title)
     table.add_column("experiment")
     table.add_column("figures", no_wrap=True)
@@ -58,37 +59,37 @@ def reproduce(
     quick: bool = False,
     console: Console | None = None,
 ) -> Report:
-    """Run the experiments called by `names` (all by default) and write everything into `out`."""
+    """Run the experiments with these names (default: all) and write the results into the folder `out`."""
     console = Console(stderr=True) if console is None else console
     study = load_study()
     chosen = select(study, names)
-    with output_folder(out) as folder, _Artist() as artist:
+    with output_folder(out) as folder, _DrawingProcess() as drawing:
         began = time.perf_counter()
         (folder / "figures").mkdir()
         outcomes = {}
         for e, outcome in _run_all(chosen, key, quick, console):
             outcomes[e.name] = outcome
-            artist.draw(e.name, e.settings(quick), outcome.data, folder / "figures")
-        figures = artist.figures()
+            drawing.draw(e.name, e.settings(quick), outcome.data, folder / "figures")
+        figures = drawing.figures()
         sections = [_section(e, e.settings(quick), outcomes[e.name], figures[e.name]) for e in chosen]
         report = Report(study.title, study.subtitle, sections, key, quick, time.perf_counter() - began)
         (folder / "claims.json").write_text(claims_json(report), encoding="utf-8")
         (folder / "claims.md").write_text(claims_markdown(report), encoding="utf-8")
         (folder / "index.html").write_text(page(report), encoding="utf-8")
-    console.print(f"done after {time.perf_counter() - began:.0f} s; the page is {out / 'index.html'}")
+    console.print(f"finished after {time.perf_counter() - began:.0f} s; the page is {out / 'index.html'}")
     return report
 
 
 def _run_all(
     chosen: Sequence[PaperExperiment], key: int, quick: bool, console: Console
 ) -> Iterator[tuple[PaperExperiment, Outcome]]:
-    """Every outcome when it is there; two experiments at a time, those that take longest first."""
+    """The outcomes as they are completed. Two experiments run at a time, the longest first."""
     waiting = sorted(chosen, key=lambda e: -e.parameters.get("minutes", 0.0))
     workers = max(1, min(2, os.cpu_count() or 1))
     pool = ThreadPoolExecutor(workers)
-    with _Stages(console, len(chosen)) as stages:
+    with _ProgressLines(console, len(chosen)) as lines:
         futures: dict[Future[Outcome], PaperExperiment] = {
-            pool.submit(_run_one, e, key, quick, stages): e for e in waiting
+            pool.submit(_run_one, e, key, quick, lines): e for e in waiting
         }
         try:
             for future in as_completed(futures):
@@ -97,8 +98,8 @@ def _run_all(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _run_one(e: PaperExperiment, key: int, quick: bool, stages: "_Stages") -> Outcome:
-    with stages.stage(e.name) as say:
+def _run_one(e: PaperExperiment, key: int, quick: bool, lines: "_ProgressLines") -> Outcome:
+    with lines.line(e.name) as say:
         outcome = e.module.run(SimpleNamespace(**e.settings(quick)), key, say)
     missing = {c["name"] for c in e.claims} ^ set(outcome.findings)
     if missing:
@@ -106,8 +107,8 @@ def _run_one(e: PaperExperiment, key: int, quick: bool, stages: "_Stages") -> Ou
     return outcome
 
 
-class _Stages:
-    """A line for each running experiment in a terminal; elsewhere a plain line when one begins and ends."""
+class _ProgressLines:
+    """In a terminal, a line for each running experiment; otherwise plain lines when an experiment begins and ends."""
 
     def __init__(self, console: Console, total: int):
         self.console, self.total, self.done = console, total, 0
@@ -119,7 +120,7 @@ class _Stages:
         )
         self.progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
 
-    def __enter__(self) -> "_Stages":
+    def __enter__(self) -> "_ProgressLines":
         self.progress.start()
         return self
 
@@ -127,8 +128,8 @@ class _Stages:
         self.progress.stop()
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[Callable[[str], None]]:
-        """An experiment that runs; gives the function that takes its notes."""
+    def line(self, name: str) -> Iterator[Callable[[str], None]]:
+        """The line of a running experiment; yields the function that sets its note."""
         began = time.perf_counter()
         task = self.progress.add_task(name, total=None, note="")
         if not self.console.is_terminal:
@@ -139,13 +140,13 @@ class _Stages:
         self.console.print(f"[{self.done}/{self.total}] {name}: {time.perf_counter() - began:.1f} s", markup=False)
 
 
-class _Artist:
-    """A process that draws the figures while the experiments run: both are Python, and would wait for each other."""
+class _DrawingProcess:
+    """A process that draws the figures while the experiments run. Threads would wait for Python's lock."""
 
-    def __enter__(self) -> "_Artist":
+    def __enter__(self) -> "_DrawingProcess":
         context = get_context("spawn")
         self.ours, theirs = context.Pipe()
-        self.process = context.Process(target=_draw_all, args=(theirs,), daemon=True)
+        self.process = context.Process(target=papers.call, args=("reproduce", "draw_all", theirs), daemon=True)
         self.process.start()
         theirs.close()
         return self
@@ -155,21 +156,21 @@ class _Artist:
         self.process.terminate()
 
     def draw(self, name: str, settings: Mapping[str, Any], data: Any, folder: Path) -> None:
-        """Ask for the figures of an experiment."""
+        """Request the figures of an experiment."""
         if self.ours.poll():
-            self._hear()  # it speaks up before it is asked only if something went wrong
-        self._ask((name, settings, data, folder))
+            self._receive()  # an early answer is an error
+        self._send((name, settings, data, folder))
 
     def figures(self) -> Mapping[str, Mapping[str, tuple[bytes, bytes]]]:
-        """What was drawn, by experiment and name: for light pages and for dark ones."""
-        self._ask(None)
-        return self._hear()
+        """The figures by experiment and name, for light and for dark pages."""
+        self._send(None)
+        return self._receive()
 
-    def _ask(self, request: Any) -> None:
+    def _send(self, request: Any) -> None:
         with self._alive():
             self.ours.send(request)
 
-    def _hear(self) -> Any:
+    def _receive(self) -> Any:
         with self._alive():
             answer = self.ours.recv()
         if isinstance(answer, Exception):
@@ -181,30 +182,30 @@ class _Artist:
         try:
             yield
         except (EOFError, ConnectionError):
-            raise RuntimeError("the process that draws the figures ended before it was done.") from None
+            raise RuntimeError("the process that draws the figures ended unexpectedly.") from None
 
 
-def _draw_all(orders: Connection) -> None:
-    """The artist's work: to draw what it is asked for, and to hand it over at the end. Ctrl-C is not for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def draw_all(requests: Connection) -> None:
+    """Draw figures on request, and send all of them at the end. This is the main function of the drawing process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     modules = {e.name: e.module for e in load_study().experiments}
     drawn = {}
-    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody waits any more
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
         try:
-            for name, settings, data, folder in iter(orders.recv, None):
+            for name, settings, data, folder in iter(requests.recv, None):
                 drawn[name] = _draw(modules[name].draw, SimpleNamespace(**settings), data, folder)
-            orders.send(drawn)
+            requests.send(drawn)
         except (EOFError, BrokenPipeError):
             raise
         except Exception as error:
             error.add_note(traceback.format_exc())
-            orders.send(error)
-            while orders.recv() is not None:
+            requests.send(error)
+            while requests.recv() is not None:
                 pass
 
 
 def _draw(draw: Callable, p: SimpleNamespace, data: Any, folder: Path) -> dict[str, tuple[bytes, bytes]]:
-    """Draw the figures of an experiment, twice: for light pages and print, and for dark pages."""
+    """Draw the figures of an experiment for light pages and print, and again for dark pages."""
     with plotting.style("light"):
         light = {name: plotting.save(fig, folder, name)[0].read_bytes() for name, fig in draw(p, data).items()}
     with plotting.style("dark"):
@@ -214,14 +215,14 @@ def _draw(draw: Callable, p: SimpleNamespace, data: Any, folder: Path) -> dict[s
 def _section(
     e: PaperExperiment, settings: Mapping[str, Any], outcome: Outcome, figures: Mapping[str, tuple[bytes, bytes]]
 ) -> Section:
-    """What the page shows of an experiment."""
+    """The section of the page on an experiment."""
     pictures = [Picture(f["name"], f.get("number"), f["caption"], *figures[f["name"]]) for f in e.figures]
     claims = [
         Claim(c["name"], c["claim"], c["paper"], Verdict(c["expected"]), c["reason"], outcome.findings[c["name"]])
         for c in e.claims
     ]
     shown = {k: v for k, v in settings.items() if k != "minutes"}
-    return Section(e.name, e.title, e.source, e.about, shown, claims, pictures, outcome.scenes)
+    return Section(e.name, e.title, e.source, e.about, shown, claims, pictures, outcome.widgets)
 
 
 def table(report: Report) -> Table:
@@ -238,9 +239,9 @@ def table(report: Report) -> Table:
 
 @contextlib.contextmanager
 def output_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into; what is in it takes its place in `out` at the end, and only if all went well.
+    """A folder for the results, whose contents move to `out` if there was no error.
 
-    `out` may be missing, empty, or an earlier reproduction as it was written. Anything else is left alone.
+    `out` may be missing, empty, or an unchanged earlier reproduction. Otherwise `InputError` is raised.
     """
     _check_ours(out)
     made = not out.exists()
@@ -250,7 +251,7 @@ def output_folder(out: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
     except OSError as error:
-        raise InputError(f"cannot write into {out}: {error.strerror}. Give another folder with --out.") from None
+        raise InputError(f"cannot write into {out}: {error.strerror}. Pass another folder with --out.") from None
     try:
         yield work
         _check_ours(out)
@@ -264,11 +265,11 @@ def output_folder(out: Path) -> Iterator[Path]:
 
 
 def _check_ours(out: Path) -> None:
-    """Raise unless `out` is missing, empty, or holds just what an earlier run wrote."""
+    """Raise unless `out` is missing, empty, or an unchanged earlier reproduction."""
     if not out.exists():
         return
     if not out.is_dir():
-        raise InputError(f"{out} is not a folder. Give another one with --out; nothing was written.")
+        raise InputError(f"{out} is not a folder. Pass another one with --out. Nothing was written.")
     try:
         present = {p.relative_to(out).as_posix(): p for p in out.rglob("*") if not p.is_dir()}
         present = {name: p for name, p in present.items() if not name.startswith(_UNFINISHED + "/")}
@@ -277,12 +278,12 @@ def _check_ours(out: Path) -> None:
         if MANIFEST in present and not written:
             strange.insert(0, MANIFEST)
     except PermissionError as error:
-        raise InputError(f"cannot read {error.filename}: give another folder with --out.") from None
+        raise InputError(f"cannot read {error.filename}: pass another folder with --out.") from None
     if strange:
         more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
         raise InputError(
-            f"{out} holds something that `coadjoint reproduce` did not write: {strange[0]}{more}. "
-            "Give another folder with --out, or move it away; nothing was overwritten."
+            f"{out} contains files that `coadjoint reproduce` did not write: {strange[0]}{more}. "
+            "Pass another folder with --out, or move them away. Nothing was overwritten."
         )
 
 
@@ -299,7 +300,7 @@ def _digest(path: Path) -> str:
 
 
 def _take_place(work: Path, out: Path) -> None:
-    """Replace an earlier reproduction by the finished one, and write down what is in it."""
+    """Replace an earlier reproduction by the new one, and write the manifest."""
     for name in _manifest(out):
         (out / name).unlink(missing_ok=True)
     (out / MANIFEST).unlink(missing_ok=True)

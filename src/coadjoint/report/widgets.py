@@ -1,7 +1,6 @@
-"""Things to turn in a browser, and the page that they stand on, which needs no network: all that it is, is in it.
+"""Interactive widgets for a browser, and a self-contained HTML page for them that needs no network.
 
-`Scene` is a set of curves in space to turn and zoom, `Top` a body that moves as its attitude says, `Globe` a field on a
-sphere along time.
+`Scene` shows curves in space, `Top` a moving body with a given attitude, `Globe` a field on a sphere along time.
 """
 
 import base64
@@ -17,16 +16,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve of a scene."""
+    """A curve of a scene, with points of shape (n, 3)."""
 
     name: str
-    points: np.ndarray  # (n, 3)
+    points: np.ndarray
     dashed: bool = False
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Curves in space along common times, to turn and zoom; `sphere` is the radius of a shaded sphere."""
+    """Curves in space at common times; `sphere` is the radius of a shaded sphere."""
 
     title: str
     t: np.ndarray
@@ -36,7 +35,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Top:
-    """A top that moves: unit quaternions (w, x, y, z) from body to space along t, and gravity's direction in space."""
+    """A moving top: unit quaternions (w, x, y, z) from body to space, and the direction of gravity in space."""
 
     title: str
     t: np.ndarray
@@ -46,7 +45,7 @@ class Top:
 
 @dataclass(frozen=True)
 class Globe:
-    """A field on the sphere: `values` (times, N, 2N), from north to south and from longitude 0 on; and what it is."""
+    """A field on the sphere: `values` (times, N, 2N), from north to south and eastwards from longitude 0."""
 
     title: str
     t: np.ndarray
@@ -54,13 +53,13 @@ class Globe:
     name: str
 
 
-Stage = Scene | Top | Globe
+Widget = Scene | Top | Globe
 
-# Of each kind: its name, what to do with it, and whether it moves.
-_TURN = "Drag to turn, wheel to zoom, double-click to go back"
+# For each widget: its name in the page, instructions, and whether it is animated.
+_TURN = "Drag to turn, wheel to zoom, double-click to reset"
 _KINDS: dict[type, tuple[str, str, bool]] = {
     Scene: ("scene", f"{_TURN}; hover for values.", False),
-    Top: ("top", f"{_TURN}. The grey line is gravity's, the coloured one the path of the axis.", True),
+    Top: ("top", f"{_TURN}. The grey line is the direction of gravity, the coloured line the path of the axis.", True),
     Globe: ("globe", f"{_TURN}; hover for values.", True),
 }
 _FILM = (
@@ -70,28 +69,28 @@ _FILM = (
 THEME = "<button id='theme' type='button' hidden>dark</button>"
 
 
-def figure(stage: Stage, name: str) -> str:
-    """Where a stage stands on the page; `name` is that of its data."""
-    kind, how, moves = _KINDS[type(stage)]
+def figure(widget: Widget, name: str) -> str:
+    """The HTML figure of a widget; `name` is the name of its data in the page."""
+    kind, how, moves = _KINDS[type(widget)]
     return (
-        f"<figure class='stage' data-kind='{kind}' data-scene='{name}'>"
-        f"<canvas tabindex='0' role='img' aria-label='{text(stage.title)}'></canvas>"
+        f"<figure class='widget' data-kind='{kind}' data-scene='{name}'>"
+        f"<canvas tabindex='0' role='img' aria-label='{text(widget.title)}'></canvas>"
         f"<div class='tip' hidden></div>{_FILM if moves else ''}"
-        f"<figcaption>{text(stage.title)} <span class='how'>{how}</span></figcaption></figure>"
+        f"<figcaption>{text(widget.title)} <span class='how'>{how}</span></figcaption></figure>"
     )
 
 
-def page(title: str, lead: str, stages: Sequence[Stage]) -> str:
-    """A page that has nothing but stages."""
-    named = {f"stage-{i}": stage for i, stage in enumerate(stages)}
-    figures = "".join(figure(stage, name) for name, stage in named.items())
+def page(title: str, lead: str, widgets: Sequence[Widget]) -> str:
+    """An HTML page with widgets."""
+    named = {f"widget-{i}": widget for i, widget in enumerate(widgets)}
+    figures = "".join(figure(widget, name) for name, widget in named.items())
     head = f"<header><h1>{text(title)}</h1><p class='lead'>{text(lead)}</p>{THEME}</header>"
     return document(title, f"{head}<main><div class='gallery'>{figures}</div></main>", named)
 
 
-def document(title: str, body: str, stages: Mapping[str, Stage]) -> str:
-    """The whole page: `body`, in which the stages have their figures."""
-    data = json.dumps({name: _encode(stage) for name, stage in stages.items()}, separators=(",", ":"))
+def document(title: str, body: str, widgets: Mapping[str, Widget]) -> str:
+    """The whole page: `body`, which contains the figures of the widgets, with styles, scripts and data."""
+    data = json.dumps({name: _encode(widget) for name, widget in widgets.items()}, separators=(",", ":"))
     scripts = ("space.js", "film.js", "scene.js", "top.js", "globe.js", "page.js")
     return _TEMPLATE.format(
         title=text(title),
@@ -126,17 +125,17 @@ _TEMPLATE = """<!doctype html>
 """
 
 
-def _encode(stage: Stage) -> dict[str, Any]:
-    if isinstance(stage, Top):
-        return {"t": _floats(stage.t), "q": _floats(stage.quaternions), "gravity": [float(x) for x in stage.gravity]}
-    if isinstance(stage, Globe):
-        return _encode_globe(stage)
-    curves = [{"name": c.name, "dashed": c.dashed, "points": _floats(c.points)} for c in stage.curves]
-    return {"t": _floats(stage.t), "curves": curves, "sphere": stage.sphere}
+def _encode(widget: Widget) -> dict[str, Any]:
+    if isinstance(widget, Top):
+        return {"t": _floats(widget.t), "q": _floats(widget.quaternions), "gravity": [float(x) for x in widget.gravity]}
+    if isinstance(widget, Globe):
+        return _encode_globe(widget)
+    curves = [{"name": c.name, "dashed": c.dashed, "points": _floats(c.points)} for c in widget.curves]
+    return {"t": _floats(widget.t), "curves": curves, "sphere": widget.sphere}
 
 
 def _encode_globe(globe: Globe) -> dict[str, Any]:
-    """One byte a value, between minus the largest and the largest, and the colours of all bytes."""
+    """One byte per value, between minus and plus the largest magnitude, and the colours of all bytes."""
     from matplotlib import colormaps
 
     size = float(np.abs(globe.values).max()) or 1.0
@@ -160,5 +159,5 @@ def _asset(name: str) -> str:
 
 
 def text(x: Any) -> str:
-    """Words, fit for HTML."""
+    """Text with HTML characters escaped."""
     return html.escape(str(x), quote=True)

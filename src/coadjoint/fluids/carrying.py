@@ -1,4 +1,4 @@
-"""Flows that carry something along, which acts back on them: a magnetic potential, or buoyancy."""
+"""Flows that advect a second field, which acts back on them: a magnetic potential, or buoyancy."""
 
 from typing import Any
 
@@ -12,12 +12,25 @@ from .surface import Coefficients, Matrix, compiled
 
 
 class CarryingFlow(FluidFlow):
-    """States (W, Θ) of su(n) ⋉ su(n)*: the potential vorticity, and a field a that the flow carries.
+    """States (W, Θ) of su(n) ⋉ su(n)*: the potential vorticity, and a field a that the flow advects.
+
+    The equations are
 
         Θ' = rate [P, Θ],   W' = rate ([P, W] + [K, Θ]),   P = (−Δ + F)⁻¹(W − B).
 
-    Magnetic: a is the potential of the field in the plane, K = −ΔΘ, and the energy gets the mean of ½|∇a|². With a
-    `height` H, a is buoyancy, K = −H, and the energy gets the mean of −a h.
+    Without `height`, a is the magnetic potential, K = −ΔΘ, and the energy includes the mean of ½|∇a|². With a height h,
+    a is the buoyancy, K = −H, and the energy includes the mean of −a h.
+
+    Parameters
+    ----------
+    surface : Torus or Sphere
+        The surface.
+    screening : float, default 0.0
+        F = 1/L_d², the inverse squared deformation radius.
+    background : array, shape (n, n), optional
+        B, the matrix of rotation and topography.
+    height : array, shape (n, n), optional
+        H, the matrix of h.
     """  # fmt: skip
 
     height: Matrix | None = None  # H, the matrix of h
@@ -41,7 +54,7 @@ class CarryingFlow(FluidFlow):
 
     @eqx.filter_jit
     def total(self, mu: Array) -> Float[Array, ""]:
-        """h: all of the energy, times rate/norm of the surface."""
+        """h, the total energy times rate/norm of the surface."""
         return self.hamiltonian(mu[0]) + self.surface.rate / self.surface.norm * self.carried_energy(mu)
 
     # Fields.
@@ -83,7 +96,7 @@ class CarryingFlow(FluidFlow):
         return self.surface.weight * jnp.sum((jnp.conj(q) * self.carried_coefficients(mu)).real)
 
     def diagnostics(self, mu: Array) -> dict[str, Array]:
-        """Kinetic energy and its spectrum, enstrophy, the energy of what is carried, cross-helicity."""
+        """Kinetic energy and its spectrum, enstrophy, energy of the advected field, cross-helicity."""
         return {
             "energy": self.energy(mu),
             "enstrophy": self.enstrophy(mu),
@@ -94,20 +107,20 @@ class CarryingFlow(FluidFlow):
 
 
 class VorticityNoise(Noise):
-    """SALT noise of a flow, which moves what it carries too: (Σ_i β_i dS^i, 0)."""
+    """SALT noise of a flow that also acts on the advected field: (Σ_i β_i dS^i, 0)."""
 
     size: int = eqx.field(static=True)
     noise: Noise
     additive: bool = eqx.field(default=True, static=True, init=False)
 
     def apply(self, mu: Any, dS: Float[Array, " M"], params: PyTree = None) -> Array:
-        """The same for W and Θ."""
+        """The same element for W and Θ."""
         beta = self.noise.apply(mu, dS, params)
         return jnp.stack([beta, jnp.zeros_like(beta)])
 
 
 def carrying_noise(noises: list[Any]) -> list[Any]:
-    """The noise of a flow as that of a flow that carries something."""
+    """The noise of a flow for a flow with an advected field."""
 
     def wider(noise: Any) -> Any:
         if isinstance(noise, Salt):

@@ -16,10 +16,29 @@ from .torus import Torus, mirror, wavenumbers
 def random_field(
     surface: Surface, key: Any = 0, member: int = 0, *, peak: float = 6.0, slope: float = 3.0, rms: float = 1.0
 ) -> Coefficients:
-    """Random phases under E(k) ∝ 1/((k/p)⁻⁴ + (k/p)^s), p = `peak`, s = `slope`, with root mean square vorticity `rms`.
+    """A random field with the energy spectrum E(k) ∝ 1/((k/p)⁻⁴ + (k/p)^s).
 
-    The energy of every shell is that of the formula exactly; within a shell the coefficients are Gaussian. `member`:
-    another field from the same key.
+    The energy of every shell is exactly that of the formula. Within a shell the coefficients are Gaussian.
+
+    Parameters
+    ----------
+    surface : Torus or Sphere
+        The surface.
+    key : int or JAX key, default 0
+        Selects the field.
+    member : int, default 0
+        Selects another field from the same key.
+    peak : float, default 6.0
+        p, the wavenumber of the maximum.
+    slope : float, default 3.0
+        s, the slope beyond the maximum.
+    rms : float, default 1.0
+        The root mean square of the vorticity.
+
+    Returns
+    -------
+    array
+        Coefficients of the vorticity.
     """
     p, s, rms = validation.positive("peak", peak), validation.finite("slope", slope), validation.positive("rms", rms)
     shells, count = surface.shells, int(np.prod(surface.shape))
@@ -38,10 +57,26 @@ def random_field(
 
 
 def vortices(surface: Surface, positions: Any, strengths: Any, radius: float = 0.2) -> Coefficients:
-    """Gaussian vortices: at each position (x, y), or (latitude, longitude), one of circulation Γ and the given radius.
+    """Gaussian vortices without mean vorticity.
 
-    On the plane such a vortex is Γ/(2πr²) exp(−d²/2r²); torus and sphere have what diffusion makes of a point vortex
-    in the time r²/2, less the mean.
+    On the plane each is Γ/(2πr²) exp(−d²/2r²). On torus and sphere it is a point vortex after diffusion for the time
+    r²/2.
+
+    Parameters
+    ----------
+    surface : Torus or Sphere
+        The surface.
+    positions : array_like, shape (k, 2)
+        (x, y) on the torus, (latitude, longitude) on the sphere, in radians.
+    strengths : float or array_like, shape (k,)
+        The circulations Γ.
+    radius : float, default 0.2
+        r.
+
+    Returns
+    -------
+    array
+        Coefficients of the vorticity.
     """
     r = validation.positive("radius", radius)
     at = np.atleast_2d(np.asarray(positions, float))
@@ -70,9 +105,25 @@ def point(surface: Surface, first: float, second: float) -> np.ndarray:
 
 
 def jet(surface: Surface, *, at: float | None = None, width: float = 0.3, speed: float = 1.0) -> Coefficients:
-    """A zonal jet about the line y = `at` (π), or the latitude `at` (π/4): a Gaussian of the given width and speed.
+    """A zonal jet with a Gaussian profile.
 
-    Torus: u_x = U exp((cos(y − y₀) − 1)/w²). Sphere: eastwards, U cos φ exp(−(φ − φ₀)²/2w²).
+    On the torus u_x = U exp((cos(y − y₀) − 1)/w²). On the sphere the eastward velocity is U cos φ exp(−(φ − φ₀)²/2w²).
+
+    Parameters
+    ----------
+    surface : Torus or Sphere
+        The surface.
+    at : float, optional
+        y₀, by default π, on the torus; the latitude φ₀, by default π/4, on the sphere. In radians.
+    width : float, default 0.3
+        w.
+    speed : float, default 1.0
+        U.
+
+    Returns
+    -------
+    array
+        Coefficients of the vorticity.
     """
     w, speed = validation.positive("width", width), validation.finite("speed", speed)
     if isinstance(surface, Torus):

@@ -1,4 +1,4 @@
-"""What the states of a fluid mean: vorticity, stream function, velocity, and their diagnostics."""
+"""The fields of a fluid's states: vorticity, stream function, velocity, and their diagnostics."""
 
 import abc
 from typing import TYPE_CHECKING, Any
@@ -61,9 +61,9 @@ class FluidFlow(eqx.Module):
         return 0.5 * jnp.sum((jnp.conj(moving) * self.stream(W)).real)
 
     def damping(self, viscosity: Any, hyperviscosity: Any, order: Any, drag: Any, stirring: Any) -> Any:
-        """D(W, dt) of ∂ω/∂t = −(ν(−Δ) + ν_p(−Δ)ᵖ + α)ω + f, exactly; None where all of these are 0.
+        """D(W, dt) of ∂ω/∂t = −(ν(−Δ) + ν_p(−Δ)ᵖ + α)ω + f, exactly; None if all of these are 0.
 
-        With screening q − b changes by λ/(λ + F) of that.
+        With screening, q − b changes by λ/(λ + F) times that.
         """
         rates = {"viscosity": viscosity, "hyperviscosity": hyperviscosity, "drag": drag}
         for name, value in rates.items():
@@ -108,15 +108,27 @@ class FluidFlow(eqx.Module):
     # Fields on a grid.
 
     def vorticity(self, mu: Any, points: Any = None) -> np.ndarray:
-        """ω on a grid: [x, y] on the torus, [latitude, longitude] on the sphere; `points` as for `surface.grid`."""
+        """ω on a grid: [x, y] on the torus, [latitude, longitude] on the sphere.
+
+        Parameters
+        ----------
+        mu : array
+            A state, or a stack of states.
+        points : int, optional
+            The number of points per axis, or of latitudes: see `surface.grid`. The default is n.
+
+        Returns
+        -------
+        array
+        """
         return self.surface.values(self.vorticity_coefficients(self._checked(mu)), points)
 
     def stream_function(self, mu: Any, points: Any = None) -> np.ndarray:
-        """ψ on a grid."""
+        """ψ on a grid; arguments as for `vorticity`."""
         return self.surface.values(self.stream_coefficients(self._checked(mu)), points)
 
     def velocity(self, mu: Any, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """u on a grid, curl u = ω: (u_x, u_y) on the torus, (eastward, northward) on the sphere."""
+        """u on a grid with curl u = ω: (u_x, u_y) on the torus, (eastward, northward) on the sphere."""
         first, second = self.surface.gradient(self.stream_coefficients(self._checked(mu)), points)
         return (-second, first) if len(self.surface.shape) == 2 else (-first, second)
 
@@ -150,7 +162,7 @@ class FluidFlow(eqx.Module):
 
     @compiled
     def flux(self, mu: Array) -> Float[Array, " k"]:
-        """Π(k), k = 0, 1, 2 …: what the flow takes from the shells up to k, by one commutator."""
+        """Π(k), k = 0, 1, 2 …: the energy that leaves the shells up to k, by one commutator."""
         surface = self.surface
         product = self.stream(self.vortical(mu)) @ self.vortical(mu)
         rate = surface.coefficients(product - dagger(product))
@@ -159,7 +171,7 @@ class FluidFlow(eqx.Module):
 
     @eqx.filter_jit
     def eigenvalues(self, mu: Array) -> Float[Array, " n"]:
-        """Of −iW: they fix all Casimirs, and do not change."""
+        """The eigenvalues of −iW. They determine all Casimirs and are constant."""
         return jnp.linalg.eigvalsh(-1j * self.vortical(mu))
 
     def _energies(self, mu: Array) -> Any:
@@ -167,7 +179,17 @@ class FluidFlow(eqx.Module):
         return 0.5 * self.surface.weight * inverse * jnp.abs(self._moving(mu)) ** 2
 
     def to_xarray(self, run: Any) -> "xarray.Dataset":
-        """The diagnostics of a run, made by `save=flow.diagnostics`, or of its states, as a labelled Dataset."""
+        """The diagnostics of a run with `save=flow.diagnostics`, or of its states, as a labelled Dataset.
+
+        Parameters
+        ----------
+        run : Solution, Ensemble or Stored
+            The run.
+
+        Returns
+        -------
+        xarray.Dataset
+        """
         import xarray as xr
 
         saved = run.saved
@@ -197,17 +219,27 @@ class FluidFlow(eqx.Module):
 class Flow(FluidFlow):
     """Ideal flow on a surface. The state W is the matrix of potential vorticity q, which the flow advects.
 
-        q = (Δ − F)ψ + b,   ω = Δψ,   W' = rate [P, W],   P = (−Δ + F)⁻¹(W − B),
+    The equations are
 
-    F is `screening`, the inverse squared deformation radius. B is `background`, rotation and topography. Without both
-    q = ω. Energy and enstrophy are means over the surface of ½(|u|² + Fψ²) and of ½ω².
+        q = (Δ − F)ψ + b,   ω = Δψ,   W' = rate [P, W],   P = (−Δ + F)⁻¹(W − B).
 
-    JAX can trace all methods except those that return fields on grids, so `solve(save=…)` accepts them.
+    Without screening and background q = ω. Energy and enstrophy are means over the surface of ½(|u|² + Fψ²) and of ½ω².
+    JAX can trace all methods except those that return fields on grids, so `solve(save=…)` accepts them. `cj.fluids.of`
+    returns the flow of a system, and `Flow.of` creates one with checked arguments.
+
+    Parameters
+    ----------
+    surface : Torus or Sphere
+        The surface.
+    screening : float, default 0.0
+        F = 1/L_d², the inverse squared deformation radius.
+    background : array, shape (n, n), optional
+        B, the matrix of b: rotation and topography.
     """  # fmt: skip
 
     @staticmethod
     def of(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
-        """With checked arguments; `topography` as coefficients or, where it has the shape of a grid, as values."""
+        """A flow with checked arguments; `topography` as coefficients or, if it has the shape of a grid, as values."""
         F, omega = validation.finite("screening", screening), validation.finite("rotation", rotation)
         if F < 0:
             raise ValueError(f"screening must not be below 0, not {screening!r}.")
@@ -254,7 +286,23 @@ _ABOUT = {
 
 
 def of(thing: Any) -> FluidFlow:
-    """The `Flow` of a system that a model of a fluid made, or of a run of it."""
+    """The flow of a system that a model of a fluid returned, or of a run of such a system.
+
+    Parameters
+    ----------
+    thing : System, Solution, Ensemble or Stored
+        The system or the run.
+
+    Returns
+    -------
+    FluidFlow
+        A `Flow`, or a `CarryingFlow` if the fluid advects another field.
+
+    Raises
+    ------
+    ValueError
+        If the system has no fluid.
+    """
     system = getattr(thing, "system", thing)
     found = getattr(system, "flow", None)
     if found is None:

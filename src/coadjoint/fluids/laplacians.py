@@ -142,7 +142,7 @@ class Reduction(NamedTuple):
 
 
 class SphereSolve(NamedTuple):
-    """What `inverse_on_sphere` needs: made once for a model, an input of the compiled program, no constant of it."""
+    """The tables of `inverse_on_sphere`, made once per model; they are inputs of the compiled program."""
 
     table: Sweeps | Reduction
     screened: Float[Array, ""]  # whether diagonal 0 is regular: 1 or 0
@@ -167,7 +167,7 @@ def sphere_solve(n: int, screening: float = 0.0, parallel: bool | None = None) -
 
 
 def _spec(table: Sweeps | Reduction) -> P:
-    """How tables lie on a mesh: as the diagonals do."""
+    """How tables are distributed on a mesh: in the same way as the diagonals."""
     return P(sharding.AXIS, None) if isinstance(table, Reduction) else P(None, sharding.AXIS)
 
 

@@ -62,7 +62,7 @@ def _above(flat: Host, n: int, m: int) -> Host:
 
 
 class FewDegrees(eqx.Module):
-    """Fields on few (l, m), whose matrices have few diagonals that are not 0; for compiled programs.
+    """Fields with few (l, m), whose matrices have few diagonals that are not 0; for compiled programs.
 
     There is a row for each wrapped diagonal, which holds m and, from row m on, −m for m > n/2, and a last one of zeros.
     """

@@ -1,4 +1,4 @@
-"""SALT noise of fluids: many fields, of which only the sum is ever a matrix."""
+"""SALT noise of fluids: many fields. Only their sum is formed as a matrix."""
 
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ _STACKED = 2**16  # numbers in matrices of noise up to which they are formed one
 
 
 class ModeNoise(Noise):
-    """Stream functions −ζ_i with a few coefficients each: Σ_i ζ_i dS^i is put together, and one matrix made of it."""
+    """Stream functions −ζ_i with a few coefficients each. Only the sum Σ_i ζ_i dS^i is formed as a matrix."""
 
     surface: Surface
     size: int = eqx.field(static=True)
@@ -47,12 +47,12 @@ class ModeNoise(Noise):
 
 @partial(jax.jit, static_argnums=0)
 def _total(size: int, at: Array, values: Array, dS: Float[Array, " M"]) -> Array:
-    """Σ_i of the values of field i times dS^i, where they stand."""
+    """Σ_i dS^i times the values of field i, at their positions."""
     return jnp.zeros(size).at[at].add(dS[:, None] * values, mode="drop")
 
 
 class FieldNoise(Noise):
-    """Any stream functions −ζ_i, by their coefficients."""
+    """Stream functions −ζ_i of any form, by their coefficients."""
 
     surface: Surface
     size: int = eqx.field(static=True)
@@ -114,7 +114,7 @@ def _pairs(surface: Surface, modes: Any) -> list[tuple[int, int]]:
 
 
 def _amplitudes(surface: Surface, pairs: list[tuple[int, int]], amplitude: Any) -> Array:
-    """One a mode; raises where two modes make the same field."""
+    """One amplitude per mode. Raises if two modes make the same field."""
     if validation.is_traced(amplitude):
         return jnp.broadcast_to(jnp.asarray(amplitude), (len(pairs),))
     torus = isinstance(surface, Torus)

@@ -25,16 +25,23 @@ _LARGE = 512
 
 
 class Sphere(Surface):
-    """Fields ω = Σ ω_lm Y_lm on the unit sphere, l < n, as W = i √(n/4π) Σ ω_lm T_lm (Hoppe; Zeitlin 2004).
+    """The unit sphere: fields ω = Σ ω_lm Y_lm with l < n, and their matrices W = i √(n/4π) Σ ω_lm T_lm.
 
-    Coefficients stand at l² + l + m, of the real orthonormal Y_lm = √2 N_lm P_lm(cos θ) cos mφ for m > 0, sin |m|φ for
-    m < 0, N_l0 P_l cos θ for m = 0, without the phase of Condon and Shortley. T_lm are the eigenvectors, of norm 1, of
-    the Laplacian of Hoppe and Yau, Δ = −Σ_a [S_a, [S_a, ·]], with spin matrices S_a and eigenvalues −l(l + 1). Then
+    The coefficient at l² + l + m belongs to the real orthonormal harmonic Y_lm, without Condon–Shortley phase: √2 N_lm
+    P_lm(cos θ) cos mφ for m > 0, sin |m|φ for m < 0, and N_l0 P_l cos θ for m = 0. T_lm are the eigenvectors, of norm
+    1, of the Laplacian Δ = −Σ_a [S_a, [S_a, ·]] of Hoppe and Yau with spin matrices S_a. Its eigenvalues are −l(l + 1).
+    The equation
 
         W' = (1/ħ)[Δ⁻¹W, W] = −(1/ħ)[P, W],   P = (−Δ)⁻¹W,   ħ = 2/√(n² − 1),
 
-    is ∂ω/∂t = −{ψ, ω} for n → ∞, Δψ = ω, {a, b} = x·(∇a × ∇b): physical orientation, and Rossby–Haurwitz waves are
-    exact at every n. With this sign h is a negative multiple of the energy.
+    tends to ∂ω/∂t = −{ψ, ω} for n → ∞ with Δψ = ω and {a, b} = x·(∇a × ∇b), the physical orientation. Rossby–Haurwitz
+    waves are exact at every n. With this sign h is a negative multiple of the energy. References: Hoppe (1989), Zeitlin
+    (2004).
+
+    Parameters
+    ----------
+    n : int
+        The size of the matrices. Fields have degrees l < n.
     """  # fmt: skip
 
     def __init__(self, n: int):
@@ -121,22 +128,22 @@ class Sphere(Surface):
     # Grids: equiangular by default, θ from north to south, poles left out; Gauss's where fields come in.
 
     def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Latitudes from north to south, centres of cells, and longitudes from 0 on: N and 2N; N = n if not told."""
+        """Latitudes from north to south, centres of cells, and longitudes from 0 on: N and 2N, by default N = n."""
         size = self.n if points is None else validation.count("points", points)
         theta = np.pi * (np.arange(size) + 0.5) / size
         return np.pi / 2 - theta, np.pi * np.arange(2 * size) / size
 
     def gauss_grid(self) -> tuple[np.ndarray, np.ndarray]:
-        """The latitudes of Gauss's quadrature, n of them, and 2n longitudes: `from_values` is exact there."""
+        """The n latitudes of Gauss–Legendre quadrature, and 2n longitudes: `from_values` is exact on this grid."""
         z, _ = gauss(self.n)
         return np.arcsin(z), np.pi * np.arange(2 * self.n) / self.n
 
     def values(self, coefficients: Coefficients, points: Any = None) -> np.ndarray:
-        """ω at [latitude, longitude]; `points`: how many latitudes, or an array of latitudes."""
+        """ω at [latitude, longitude]. `points`: the number of latitudes, or an array of latitudes."""
         return self._synthesis(coefficients, points)[0]
 
     def gradient(self, coefficients: Coefficients, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Towards the north and towards the east."""
+        """The components towards the north and towards the east."""
         south, east = self._synthesis(coefficients, points, derivatives=True)[1:]
         return -south, east
 
@@ -160,9 +167,9 @@ class Sphere(Surface):
         return tuple(fields)
 
     def from_values(self, values: Any, name: str = "values") -> Coefficients:
-        """From real values[latitude, longitude] on Gauss's grid (n × 2n), or on an equiangular one (N × 2N, N ≥ 2n).
+        """From real values[latitude, longitude] on the Gauss–Legendre grid (n × 2n), or equiangular (N × 2N, N ≥ 2n).
 
-        Latitudes from north to south, as `gauss_grid` and `grid` have them.
+        Latitudes run from north to south, as in `gauss_grid` and `grid`.
         """
         field = real_values(name, values)
         n = self.n
@@ -216,7 +223,19 @@ def _solve(n: int, screening: float, mesh: Any) -> SphereSolve:
 
 
 def index(l: int, m: int) -> int:
-    """Where the coefficient of Y_lm stands: l² + l + m."""
+    """The position l² + l + m of the coefficient of Y_lm.
+
+    Parameters
+    ----------
+    l : int
+        The degree.
+    m : int
+        The order, −l ≤ m ≤ l.
+
+    Returns
+    -------
+    int
+    """
     return l * l + l + m
 
 

@@ -1,4 +1,4 @@
-"""What torus and sphere have in common: fields as coefficients, as matrices and as values on a grid."""
+"""Common parts of torus and sphere: fields as coefficients, as matrices and as values on a grid."""
 
 import abc
 from collections.abc import Callable
@@ -28,17 +28,17 @@ class Surface(eqx.Module):
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Of the coefficients of a field."""
+        """The shape of the coefficients of a field."""
 
     @property
     @abc.abstractmethod
     def eigenvalues(self) -> np.ndarray:
-        """Of −Δ, one a coefficient; 0 for the mean."""
+        """The eigenvalues of −Δ, one per coefficient; 0 for the mean."""
 
     @property
     @abc.abstractmethod
     def shells(self) -> np.ndarray:
-        """The wavenumber to which each coefficient is counted: k = 0, 1, 2 …"""
+        """The wavenumber of each coefficient, rounded: k = 0, 1, 2 …"""
 
     @property
     @abc.abstractmethod
@@ -82,7 +82,7 @@ class Surface(eqx.Module):
 
     @abc.abstractmethod
     def from_values(self, values: Any, name: str = "values") -> Coefficients:
-        """The coefficients of a field that is given on a grid; its mean, and what does not fit, are left out."""
+        """The coefficients of a field from its values on a grid. The mean and unresolved parts are left out."""
 
     @abc.abstractmethod
     def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -94,10 +94,10 @@ class Surface(eqx.Module):
 
     @abc.abstractmethod
     def check(self, name: str, coefficients: Any) -> Coefficients:
-        """Coefficients of a real field without mean, or an error that says what is wrong with them."""
+        """Coefficients of a real field without mean. Invalid ones raise an error that describes the defect."""
 
     def given(self, name: str, field: Any) -> Coefficients:
-        """A field that was given: values where they look like those on a grid, else coefficients."""
+        """A field of the user: values if the shape is that of a grid, else coefficients."""
         as_values = not np.iscomplexobj(field) and np.ndim(field) == 2
         return self.from_values(field, name) if as_values else self.check(name, field)
 
@@ -127,7 +127,7 @@ class Surface(eqx.Module):
 
 
 def compiled(method: Callable[[Any, Array], Any]) -> Callable[[Any, Array], Any]:
-    """A method of a flow, compiled; on a large surface, where that takes the tables, only while it is traced."""
+    """A method of a flow, compiled. On a large surface, which needs large tables, only while it is traced."""
     program = eqx.filter_jit(method)
 
     @wraps(method)

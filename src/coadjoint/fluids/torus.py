@@ -21,15 +21,19 @@ _SMALL = 9  # up to here all is as stores of the first version know it
 
 
 class Torus(Surface):
-    """Fields ω(x, y) = Σ_m ω_m exp(i m·x) on [0, 2π)², m in [−K, K]², n = 2K + 1, as W = (i/2ε) Σ ω_m T_m, ε = 2π/n.
+    """The torus [0, 2π)²: fields ω(x, y) = Σ_m ω_m exp(i m·x), and their matrices W = (i/2ε) Σ ω_m T_m with ε = 2π/n.
 
-    Coefficients are omega[m1 % n, m2 % n]. In the orientation of the paper W' = [P, W], P = (−Δ)⁻¹W, is
-    ∂ω/∂t = J(ψ, ω) for n → ∞, with Δψ = ω and J(a, b) = a_x b_y − a_y b_x: time runs backwards. In the physical
-    orientation the plane is mirrored, ω_(m1, −m2) in the place of ω_m, so that the same matrix equation is
-    ∂ω/∂t = −J(ψ, ω).
+    m lies in [−K, K]² with n = 2K + 1. Coefficients are omega[m1 % n, m2 % n]. In the orientation of the paper W' = [P,
+    W], P = (−Δ)⁻¹W, tends to ∂ω/∂t = J(ψ, ω) for n → ∞ with Δψ = ω and J(a, b) = a_x b_y − a_y b_x: time runs
+    backwards. The physical orientation mirrors the plane: ω_(m1, −m2) takes the place of ω_m. The same matrix equation
+    then tends to ∂ω/∂t = −J(ψ, ω).
 
-    - `n`: the number of rows, odd.
-    - `orientation`: "physical" or "paper".
+    Parameters
+    ----------
+    n : int
+        The size of the matrices, odd.
+    orientation : {"physical", "paper"}, default "physical"
+        The orientation. A matrix does not record it.
     """
 
     orientation: str = eqx.field(static=True)
@@ -103,7 +107,7 @@ class Torus(Surface):
         return turned(omega, self.orientation)
 
     def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """x and y: `points` of them along each axis, n if not told."""
+        """x and y, `points` of them along each axis, by default n."""
         size = self._points(points)
         x = 2 * np.pi * np.arange(size) / size
         return x, x
@@ -161,8 +165,16 @@ def fourier_to_matrix(omega: Complex[Array, "*b N N"], orientation: str = "physi
 
     A matrix does not record its orientation. Pass the orientation of the model that uses it.
 
-    - `omega`: coefficients omega[m1 % N, m2 % N] of exp(i m·x), N odd.
-    - `orientation`: "physical", in which ω_(m1, −m2) takes the place of ω_m, or "paper".
+    Parameters
+    ----------
+    omega : array, shape (…, N, N), complex
+        Coefficients omega[m1 % N, m2 % N] of exp(i m·x), N odd.
+    orientation : {"physical", "paper"}, default "physical"
+        In "physical" ω_(m1, −m2) takes the place of ω_m.
+
+    Returns
+    -------
+    array, shape (…, N, N), complex
     """
     validation.choice("orientation", orientation, ORIENTATIONS)
     return _matrix_of(turned(jnp.asarray(omega), orientation))
@@ -171,8 +183,16 @@ def fourier_to_matrix(omega: Complex[Array, "*b N N"], orientation: str = "physi
 def matrix_to_fourier(W: Complex[Array, "*b N N"], orientation: str = "physical") -> Complex[Array, "*b N N"]:
     """The Fourier coefficients omega[m1 % N, m2 % N] of a matrix W: the inverse of `fourier_to_matrix`.
 
-    - `W`: a matrix, or a stack of matrices, of `cj.models.sine_euler`.
-    - `orientation`: that of the model, "physical" or "paper". A matrix does not record it.
+    Parameters
+    ----------
+    W : array, shape (…, N, N), complex
+        A matrix, or a stack of matrices, of `cj.models.sine_euler`.
+    orientation : {"physical", "paper"}, default "physical"
+        The orientation of the model. A matrix does not record it.
+
+    Returns
+    -------
+    array, shape (…, N, N), complex
     """
     validation.choice("orientation", orientation, ORIENTATIONS)
     return turned(_coefficients_of(jnp.asarray(W)), orientation)
@@ -279,7 +299,7 @@ def mirror(omega: Any) -> Any:
 
 
 def real_values(name: str, values: Any) -> np.ndarray:
-    """Finite real numbers, or an error that says so."""
+    """Finite real numbers. Others raise an error."""
     try:
         field = np.asarray(values)
     except ValueError:

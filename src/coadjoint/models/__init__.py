@@ -1,4 +1,4 @@
-"""Ready-made systems; each returns `(System, mu0)`."""
+"""Models: functions that return `(System, mu0)`."""
 
 from ..fluids.torus import fourier_to_matrix as fourier_to_matrix
 from ..fluids.torus import matrix_to_fourier as matrix_to_fourier

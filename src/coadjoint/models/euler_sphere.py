@@ -35,23 +35,63 @@ def euler_sphere(
     stirring_shells: Any = None,
     stirring_amplitude: Any = 0.1,
 ) -> tuple[System, Complex[Array, "n n"]]:
-    """Ideal flow on the unit sphere, which rotates with angular velocity Ω = `rotation`, on su(n) (Zeitlin 2004):
+    """Ideal flow on a rotating unit sphere: Zeitlin's model on su(n) (Zeitlin 2004).
+
+    The equation is
 
         W' = (1/ħ)[P, W],   P = (Δ − F)⁻¹(W − B),   ħ = 2/√(n² − 1),
 
-    with the Laplacian of Hoppe and Yau. The state W is the matrix of absolute (potential) vorticity q = ω + 2Ω cos θ,
-    the equation is ∂q/∂t = −u·∇q for n → ∞, and Rossby–Haurwitz waves are exact at every n.
+    with the Laplacian of Hoppe and Yau. The state W is the matrix of the absolute (potential) vorticity q = ω + 2Ω cos
+    θ. For n → ∞ the equation is ∂q/∂t = −u·∇q. Rossby–Haurwitz waves are exact at every n. The Casimirs are the
+    eigenvalues of H = −iW, which belong to q. `cj.fluids.of(system)` returns the `Flow` that converts states to fields.
+    All arrays may be the path of a .npy, Zarr or NetCDF file.
 
-    - `omega`: coefficients at the start of the vorticity ω relative to the rotating sphere, n² numbers at l² + l + m;
-      or `vorticity`: its values as [latitude, longitude], on the n × 2n grid of Gauss or on an equiangular one,
-      N × 2N with N ≥ 2n. By default a random field of degrees about 4 (`fluids.random_field`), drawn from `key`.
-    - `noise_modes`: pairs (l, m) of SALT noise, which moves the field as the stream function −amplitude Y_lm does; or
-      `noise_shells` = (l1, l2): all modes of these degrees, `amplitude` one number or one a degree; or `noise_fields`:
-      a stack of fields, coefficients or values.
-    - `screening` F and `topography`, `viscosity` and all that follows: as in `sine_euler`.
+    Parameters
+    ----------
+    n : int, default 9
+        The size of the matrices. Degrees l < n are represented.
+    rotation : float, default 0.0
+        Ω, the angular velocity of the sphere.
+    noise_modes : sequence of (l, m), optional
+        Modes of SALT noise. Each moves the field as the stream function −amplitude Y_lm does. The default, None, means
+        no noise.
+    amplitude : float or array_like, default 0.1
+        The amplitude of the noise: one number, or one per mode or degree.
+    noise_shells : (int, int), optional
+        Noise on all modes of the degrees l1 to l2, instead of `noise_modes`.
+    noise_fields : array_like, optional
+        A stack of fields for the noise, coefficients or values, instead of `noise_modes`.
+    omega : array_like, shape (n²,), optional
+        Initial coefficients of the vorticity ω relative to the rotating sphere, at l² + l + m. The default is a random
+        field of degrees about 4 (`fluids.random_field`) from `key`.
+    vorticity : array_like, shape (latitudes, longitudes), optional
+        Initial values of ω, instead of `omega`: on the n × 2n Gauss–Legendre grid, or on an equiangular N × 2N grid
+        with N ≥ 2n. Latitudes run from north to south.
+    key : int or JAX key, default 0
+        Selects the random initial field.
+    screening : float, default 0.0
+        F = 1/L_d², the inverse squared deformation radius.
+    topography : array_like, optional
+        A fixed part of the potential vorticity, as coefficients or values.
+    viscosity, hyperviscosity : float, default 0.0
+        ν and ν_p in −(ν(−Δ) + ν_p(−Δ)ᵖ + α)ω + f, which is added to ∂ω/∂t. Casimirs then change.
+    hyperviscosity_order : int, default 4
+        p.
+    drag : float, default 0.0
+        α, a rate.
+    stirring : array_like, optional
+        f, a constant field.
+    stirring_shells : (int, int), optional
+        Stirring that is white in time, on all modes of these degrees.
+    stirring_amplitude : float or array_like, default 0.1
+        Its amplitude: one number, or one per degree.
 
-    Arrays may be given as the path of a file. `cj.fluids.of(system)` knows the vorticity of a state. Casimirs: the
-    eigenvalues of H = −iW, that is, those of ω + 2Ω cos θ.
+    Returns
+    -------
+    system : System
+        Right-invariant, on su(n).
+    W0 : array, shape (n, n), complex
+        The initial state.
     """  # fmt: skip
     sphere = Sphere(n)
     if omega is None and vorticity is None:

@@ -1,4 +1,4 @@
-"""A satellite on a circular orbit, turned by the gradient of gravity, on (so(3) ⋉ (R³ ⊕ R³))*."""
+"""A satellite on a circular orbit under the gravity-gradient torque, on (so(3) ⋉ (R³ ⊕ R³))*."""
 
 from typing import Any
 
@@ -21,20 +21,37 @@ def gravity_gradient(
     alpha: Any = None,
     start: Any = (0.0, 4.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0),
 ) -> tuple[System, Array]:
-    """A rigid satellite on a circular orbit of angular rate n, with the torque of the gradient of gravity:
+    """A rigid satellite on a circular orbit, with the gravity-gradient torque.
+
+    The equations are
 
         π' = π×ω + 3n² γ×Iγ,   γ' = γ×(ω − nβ),   β' = β×ω,   ω = I⁻¹π,
-        h = ½ π·I⁻¹π − n β·π + (3/2) n² γ·Iγ,
+        h = ½ π·I⁻¹π − n β·π + (3/2) n² γ·Iγ.
 
-    left-invariant. γ is the direction from the centre of the Earth to the satellite, β the normal of the orbit, both in
-    the body; π is the angular momentum in space. h is the energy in the frame that goes with the orbit. The Casimirs
-    are |γ|², |β|² and γ·β, which is 0 for an orbit. Noise is SALT, π×α ∘ dW and so on for γ and β. By default the axes
-    of the body lie along the path, the normal and the radius, and it turns once a revolution: an equilibrium, stable if
-    I₂ > I₁ > I₃. Small pitch about it has the frequency n √(3(I₁ − I₃)/I₂).
+    In the body frame, γ is the direction from the centre of the Earth to the satellite, and β the normal of the orbit.
+    The momentum π is relative to inertial space. The Hamiltonian h is the energy in the orbital frame. The Casimirs are
+    |γ|², |β|² and γ·β. The last one is 0 for an orbit. In the default initial state the axes of the body lie along the
+    path, the normal and the radius, and the body turns once per revolution. This equilibrium is stable if I₂ > I₁ > I₃.
+    Small pitch oscillations have the frequency n √(3(I₁ − I₃)/I₂). Reference: Beletskii, Motion of an artificial
+    satellite about its center of mass (1966).
 
-    `start` is (π, γ, β), nine numbers. Inertia and n are in `params`.
+    Parameters
+    ----------
+    inertia : array_like, shape (3,) or (3, 3), default (3.0, 4.0, 2.0)
+        The moments of inertia, or a symmetric tensor. An entry of `params`.
+    rate : float, default 1.0
+        n, the angular velocity of the orbit. An entry of `params`.
+    alpha : array_like, shape (3,) or (M, 3), optional
+        Amplitudes of SALT noise π×α ∘ dW, and the same for γ and β; one row per Brownian motion. None means no noise.
+    start : array_like, shape (9,)
+        (π, γ, β).
 
-    Reference: Beletskii, Motion of an artificial satellite about its center of mass (1966).
+    Returns
+    -------
+    system : System
+        Left-invariant.
+    mu0 : array, shape (9,)
+        The initial state.
     """  # fmt: skip
     params = {"inertia": check_inertia(inertia), "rate": np.float64(validation.positive("rate", rate))}
     noise = []

@@ -19,16 +19,32 @@ def gyrostat(
     alpha: Any = None,
     pi0: Any = (0.6, 0.0, 0.8),
 ) -> tuple[System, Array]:
-    """A free rigid body with rotors that spin at fixed rates, as in a satellite with momentum wheels:
+    """A gyrostat: a free rigid body with rotors that spin at fixed rates, such as a satellite with momentum wheels.
+
+    The equation is
 
         dπ = π×ω dt + π×α ∘ dW,   ω = I⁻¹(π − l),   h = ½ (π − l)·I⁻¹(π − l).
 
-    π is the whole angular momentum in the body, l = `rotors` that of the rotors relative to it, I the inertia with the
-    rotors locked but for their own spin. The Casimir is |π|. `inertia`: three moments or a symmetric 3×3 matrix;
-    `alpha`: one vector, or several as rows, one a Brownian motion; None for no noise. Inertia and rotors are in
-    `params`.
+    π is the total angular momentum in the body frame. The Casimir is |π|². Inertia and rotors are in `params`.
+    References: Hughes, Spacecraft Attitude Dynamics (1986), chapter 6; Volterra (1898) for the solution.
 
-    Reference: Hughes, Spacecraft Attitude Dynamics (1986), chapter 6; Volterra (1898) has the solution.
+    Parameters
+    ----------
+    inertia : array_like, shape (3,) or (3, 3), default (4.0, 2.0, 1.0)
+        The moments of inertia, or a symmetric tensor, of the body with its rotors, without their spin.
+    rotors : array_like, shape (3,), default (0.0, 0.0, 0.5)
+        l, the angular momentum of the rotors relative to the body.
+    alpha : array_like, shape (3,) or (M, 3), optional
+        Amplitudes of SALT noise, one row per Brownian motion. None means no noise.
+    pi0 : array_like, shape (3,), default (0.6, 0.0, 0.8)
+        The initial π.
+
+    Returns
+    -------
+    system : System
+        Left-invariant, on so(3).
+    pi0 : array, shape (3,)
+        The initial state.
     """  # fmt: skip
     params = {"inertia": check_inertia(inertia), "rotors": validation.vector("rotors", rotors, 3)}
     noise = [] if alpha is None else [salt(check_alpha(alpha))]

@@ -39,15 +39,36 @@ def heavy_top(
     pi0: Any = None,
     gamma0: Any = None,
 ) -> tuple[System, Array]:
-    """The heavy top, h = ½ π·I⁻¹π − χ·γ, with SALT noise α·π ∘ dW:
+    """The heavy top with SALT noise.
 
-        dπ = (π×ω + χ×γ) dt + π×α ∘ dW,   dγ = γ×ω dt + γ×α ∘ dW,   ω = I⁻¹π.
+    The equations are
 
-    γ is the direction of gravity in the body, χ points from the fixed point to the centre of mass. `alpha` is one
-    vector, or several as rows, one a Brownian motion; None for no noise. Presets of the integrable cases: "lagrange"
-    (I₁ = I₂, χ on the axis), "kovalevskaya" (I₁ = I₂ = 2 I₃, χ equatorial), "goryachev_chaplygin"
-    (I₁ = I₂ = 4 I₃, χ equatorial, π·γ = 0), "euler" (χ = 0). What is given beside a preset replaces its value; the
-    defaults are the paper's. Inertia, three moments or the whole tensor, a symmetric 3×3 matrix, and χ are in `params`.
+        dπ = (π×ω + χ×γ) dt + π×α ∘ dW,   dγ = γ×ω dt + γ×α ∘ dW,   ω = I⁻¹π,   h = ½ π·I⁻¹π − χ·γ.
+
+    π is the angular momentum and γ the direction of gravity, both in the body frame. The Casimirs are π·γ and |γ|². The
+    defaults are those of the paper of the TMK method. Inertia and χ are in `params`.
+
+    Parameters
+    ----------
+    preset : str, optional
+        An integrable case: "lagrange" (I₁ = I₂, χ on the axis), "kovalevskaya" (I₁ = I₂ = 2 I₃, χ equatorial),
+        "goryachev_chaplygin" (I₁ = I₂ = 4 I₃, χ equatorial, π·γ = 0) or "euler" (χ = 0). Other arguments replace its
+        values.
+    inertia : array_like, shape (3,) or (3, 3), default (4.0, 2.0, 1.0)
+        The moments of inertia, or a symmetric tensor.
+    chi : array_like, shape (3,), default (0.0, 0.0, 1.0)
+        χ, from the fixed point to the centre of mass, times weight.
+    alpha : array_like, shape (3,) or (M, 3), default (0.01, 0.02, 0.03)
+        Amplitudes of the noise, one row per Brownian motion. None means no noise.
+    pi0, gamma0 : array_like, shape (3,), optional
+        The initial π and γ.
+
+    Returns
+    -------
+    system : System
+        Left-invariant, on se(3).
+    mu0 : array, shape (6,)
+        The initial state (π, γ).
     """  # fmt: skip
     values = {
         "inertia": (4.0, 2.0, 1.0),
@@ -79,6 +100,6 @@ def _vector(name: str, value: Any) -> Any:
 
 
 def _joined(parts: list, axis: int = 0) -> Array:
-    """By NumPy where it can: JAX would compile programs for it."""
+    """Concatenate by NumPy unless the arrays are traced, because JAX would compile a program for it."""
     xp: Any = jnp if validation.is_traced(parts) else np
     return placed(xp.concatenate(parts, axis=axis))

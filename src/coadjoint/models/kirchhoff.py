@@ -28,20 +28,39 @@ def kirchhoff(
     pi0: Any = (0.1, 0.05, 0.0),
     p0: Any = (1.0, 0.0, 0.0),
 ) -> tuple[System, Array]:
-    """A rigid body in an ideal fluid that is at rest far away, such as a neutrally buoyant underwater vehicle:
+    """A rigid body in an ideal fluid that is at rest far away, such as a neutrally buoyant underwater vehicle.
+
+    Kirchhoff's equations with SALT noise are
 
         dΠ = (Π×Ω + P×V) dt + Σ_k (Π×α_k + P×a_k) ∘ dW^k,   dP = P×Ω dt + Σ_k P×α_k ∘ dW^k,
         Ω = A⁻¹Π,   V = M⁻¹P,   h = ½ Π·A⁻¹Π + ½ P·M⁻¹P.
 
-    Π and P are the angular and the linear momentum of the body with the fluid it sets in motion, in the body's frame:
-    Kirchhoff's equations. Centres of mass and of buoyancy coincide.
+    Π and P are the angular and linear momentum of the body with the fluid that it moves, in the body frame. Centres of
+    mass and of buoyancy coincide. The Casimirs are Π·P and |P|². The default is a prolate spheroid driven along its
+    long axis. This motion is unstable: the body turns broadside and tumbles. The matrices are in `params`.
 
-    - `inertia` A and `mass` M, with what the fluid adds: three numbers, or a symmetric positive definite 3×3 matrix.
-    - `matrix`: in place of both, the 6×6 matrix ((A, D), (Dᵀ, M)) of a body where rotation and translation couple.
-    - `alpha`: SALT noise (α, a), one vector of 6 or several as rows, one a Brownian motion; None for no noise.
+    Parameters
+    ----------
+    inertia : array_like, shape (3,) or (3, 3), optional
+        A, including added inertia: positive numbers, or a symmetric positive definite matrix.
+    mass : array_like, shape (3,) or (3, 3), optional
+        M, including added mass.
+    matrix : array_like, shape (6, 6), optional
+        The matrix ((A, D), (Dᵀ, M)) of a body whose rotation and translation couple, instead of `inertia` and `mass`.
+    alpha : array_like, shape (6,) or (M, 6)
+        Amplitudes (α, a) of the noise, one row per Brownian motion. The default is (0.01, 0.02, 0.03, 0, 0, 0). None
+        means no noise.
+    pi0 : array_like, shape (3,), default (0.1, 0.05, 0.0)
+        The initial Π.
+    p0 : array_like, shape (3,), default (1.0, 0.0, 0.0)
+        The initial P.
 
-    The default is a prolate spheroid driven along its long axis, which is unstable: it turns broadside and tumbles.
-    The state is (Π, P). The matrices are in `params` in the shapes they were given. Casimirs: Π·P and |P|².
+    Returns
+    -------
+    system : System
+        Left-invariant, on se(3).
+    mu0 : array, shape (6,)
+        The initial state (Π, P).
     """  # fmt: skip
     if matrix is not None:
         if inertia is not None or mass is not None:
@@ -71,7 +90,7 @@ def _divide(x: Array, a: Array) -> Array:
 
 
 def _positive(name: str, value: Any, size: int) -> Array:
-    """Positive numbers (3 only) or a symmetric positive definite matrix; traced ones pass."""
+    """Positive numbers (3 only) or a symmetric positive definite matrix. Traced arrays are not checked."""
     shapes = [(size, size)] if size == 6 else [(size,), (size, size)]
     traced = validation.is_traced(value)
     try:

@@ -19,18 +19,32 @@ _CONSTANTS[0, 2, 1], _CONSTANTS[2, 0, 1] = -1.0, 1.0
 
 @model
 def maxwell_bloch(alpha: Any = (0.1, 0.1), start: Any = (1.0, 0.6, -0.8)) -> tuple[System, Array]:
-    """The real-valued Maxwell–Bloch equations, with noise on both parts of the energy:
+    """The real-valued Maxwell–Bloch equations of light in a medium of two-level atoms, on e(2)*.
+
+    With noise on both parts of the energy they are
 
         dE = P (dt + α₂ ∘ dW²),   dP = E D (dt + α₁ ∘ dW¹),   dD = −E P (dt + α₁ ∘ dW¹),
 
-    for the envelope E of the field, the polarisation P and the inversion D of the atoms. They are left-invariant on
-    e(2)*, with h = ½ E² + D and the Casimir P² + D². Noise: h_1 = ½ α₁ E², which is not SALT, and h_2 = α₂ D; `alpha`
-    is None for no noise. `start` is (E, P, D). Both parts of h and both noises are exactly solvable, so that splitting
-    methods apply. A field that comes from 0 and returns to it is a 2π pulse: E = 2 sech t, (P, D) = (sin θ, cos θ) with
-    θ = 4 arctan eᵗ.
+    where E is the envelope of the field, P the polarisation and D the inversion of the atoms. The Hamiltonian is h = ½
+    E² + D, and the Casimir is P² + D². The noise Hamiltonians are h_1 = ½ α₁ E², which is not SALT, and h_2 = α₂ D.
+    Both parts of h and both noises are exactly solvable, so splitting methods apply. A field that starts from 0 and
+    returns to it is a 2π pulse: E = 2 sech t, (P, D) = (sin θ, cos θ) with θ = 4 arctan eᵗ. References: David and Holm,
+    Multiple Lie–Poisson structures, reductions, and geometric phases for the Maxwell–Bloch travelling wave equations
+    (1992); the noise is that of Bréhier, Cohen and Jahnke (2023).
 
-    Reference: David and Holm, Multiple Lie–Poisson structures, reductions, and geometric phases for the Maxwell–Bloch
-    travelling wave equations (1992); the noise is that of Bréhier, Cohen and Jahnke (2023).
+    Parameters
+    ----------
+    alpha : (float, float), default (0.1, 0.1)
+        (α₁, α₂). None means no noise.
+    start : array_like, shape (3,), default (1.0, 0.6, -0.8)
+        (E, P, D).
+
+    Returns
+    -------
+    system : System
+        Left-invariant, on e(2).
+    mu0 : array, shape (3,)
+        The initial state.
     """  # fmt: skip
     noise = []
     if alpha is not None:

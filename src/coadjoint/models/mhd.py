@@ -1,4 +1,4 @@
-"""Flows that carry a magnetic field or buoyancy: su(n) ⋉ su(n)*, on torus and sphere."""
+"""Flows that advect a magnetic field or buoyancy: su(n) ⋉ su(n)*, on torus and sphere."""
 
 from typing import Any
 
@@ -36,18 +36,40 @@ def mhd(
     potential: Field = None,
     key: Any = 0,
 ) -> tuple[System, Pair]:
-    """Reduced magnetohydrodynamics on su(n) ⋉ su(n)*, on the torus or on a sphere that may rotate:
+    """Reduced magnetohydrodynamics on su(n) ⋉ su(n)*, on the torus or on a rotating sphere.
 
-        Θ' = rate [P, Θ],   W' = rate ([P, W] − [ΔΘ, Θ]),   P = (−Δ)⁻¹(W − B),
+    The equations are
 
-    that is ∂a/∂t = −{ψ, a}, ∂q/∂t = −{ψ, q} + {a, Δa}, q = Δψ + 2Ω cos θ, for n → ∞, in physical orientation.
+        Θ' = rate [P, Θ],   W' = rate ([P, W] − [ΔΘ, Θ]),   P = (−Δ)⁻¹(W − B).
 
-    - `surface`: "torus" (n odd) or "sphere".
-    - `omega` or `vorticity`, noise and rotation: as in `euler_sphere`; `potential`: the magnetic potential a, as
-      coefficients or as values on a grid. By default both are random fields of wavenumbers about 4, from `key`.
+    For n → ∞ they are ∂a/∂t = −{ψ, a}, ∂q/∂t = −{ψ, q} + {a, Δa} with q = Δψ + 2Ω cos θ, in the physical orientation.
+    The state is (W, Θ). The Casimirs are the eigenvalues of Θ and the cross-helicities Tr(WΘᵏ). W = ±ΔΘ is steady at
+    every n without rotation, and Malkus waves on a ∝ cos θ are exact. All arrays may be the path of a file.
 
-    The state is (W, Θ). Casimirs: the eigenvalues of Θ and the cross-helicities Tr(WΘᵏ); `cj.fluids.of(system)` knows
-    the fields. W = ±ΔΘ is steady at every n (without rotation), and so are Malkus waves on a ∝ cos θ exact.
+    Parameters
+    ----------
+    n : int, default 9
+        The size of the matrices, odd on the torus.
+    surface : {"torus", "sphere"}, default "torus"
+        The surface.
+    rotation : float, default 0.0
+        Ω, on the sphere only.
+    noise_modes, amplitude, noise_shells, noise_fields : optional
+        SALT noise, as in `euler_sphere`.
+    omega, vorticity : array_like, optional
+        The initial vorticity, as in `euler_sphere` or `sine_euler`. The default is a random field of wavenumbers about
+        4.
+    potential : array_like, optional
+        The initial magnetic potential a, as coefficients or as values on a grid. The default is a random field.
+    key : int or JAX key, default 0
+        Selects the random initial fields.
+
+    Returns
+    -------
+    system : System
+        Right-invariant, on su(n) ⋉ su(n)*.
+    mu0 : array, shape (2, n, n), complex
+        The initial state.
     """  # fmt: skip
     on = _surface(n, surface, rotation)
     base = Flow.of(on, rotation=rotation)
@@ -72,16 +94,42 @@ def boussinesq(
     buoyancy: Field = None,
     key: Any = 0,
 ) -> tuple[System, Pair]:
-    """A stratified flow on su(n) ⋉ su(n)*: buoyancy b is carried, and turns the flow where it lies on a slope of h:
+    """A stratified flow on su(n) ⋉ su(n)*: the flow advects the buoyancy b, which drives vorticity.
 
-        Θ' = rate [P, Θ],   W' = rate ([P, W] − [H, Θ]),   P = (−Δ)⁻¹(W − B),
+    The equations are
 
-    that is ∂b/∂t = −{ψ, b}, ∂q/∂t = −{ψ, q} − {h, b} for n → ∞: in a vertical plane h is the height, and the last term
-    ∂b/∂x; h must be periodic here. By default h = sin y on the torus, cos θ on the sphere.
+        Θ' = rate [P, Θ],   W' = rate ([P, W] − [H, Θ]),   P = (−Δ)⁻¹(W − B).
 
-    - `height`, `buoyancy`: coefficients, or values on a grid; all else as in `mhd`.
+    For n → ∞ they are ∂b/∂t = −{ψ, b}, ∂q/∂t = −{ψ, q} − {h, b}. In a vertical plane h is the height, and the last term
+    is ∂b/∂x; h must be periodic here. The Casimirs are the eigenvalues of Θ, the distribution of buoyancy, and Tr(WΘᵏ).
+    All arrays may be the path of a file.
 
-    The state is (W, Θ), Casimirs as in `mhd`: the eigenvalues of Θ (how much there is of each buoyancy), Tr(WΘᵏ).
+    Parameters
+    ----------
+    n : int, default 9
+        The size of the matrices, odd on the torus.
+    surface : {"torus", "sphere"}, default "torus"
+        The surface.
+    height : array_like, optional
+        h, as coefficients or values. The default is sin y on the torus and cos θ on the sphere.
+    rotation : float, default 0.0
+        Ω, on the sphere only.
+    noise_modes, amplitude, noise_shells, noise_fields : optional
+        SALT noise, as in `euler_sphere`.
+    omega, vorticity : array_like, optional
+        The initial vorticity, as in `euler_sphere` or `sine_euler`. The default is a random field of wavenumbers about
+        4.
+    buoyancy : array_like, optional
+        The initial buoyancy b, as coefficients or values. The default is a random field.
+    key : int or JAX key, default 0
+        Selects the random initial fields.
+
+    Returns
+    -------
+    system : System
+        Right-invariant, on su(n) ⋉ su(n)*.
+    mu0 : array, shape (2, n, n), complex
+        The initial state (W, Θ).
     """  # fmt: skip
     on = _surface(n, surface, rotation)
     if height is None:

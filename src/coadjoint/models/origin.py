@@ -1,4 +1,4 @@
-"""Where a system comes from: the call of a model that made it, so that a store can tell."""
+"""The origin of a system: the call of the model that made it, which a store records."""
 
 import functools
 import inspect
@@ -19,16 +19,16 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 class Origin(NamedTuple):
-    """A model and the arguments it was called with, as plain values and arrays."""
+    """A model and the arguments of its call, as plain values and arrays."""
 
     name: str
     arguments: dict[str, Any]
 
 
 def model(factory: Factory) -> Factory:
-    """Mark a function as a model: the very system it returns knows its origin (a copy with other numbers does not).
+    """Mark a function as a model. The system that it returns carries its origin; a copy with other numbers does not.
 
-    A parameter annotated as a `Field` may also be given as the path of a file with the array.
+    A parameter annotated as a `Field` may also be the path of a file with the array.
     """
     signature = inspect.signature(factory)
     fields = tuple(name for name, p in signature.parameters.items() if is_field(p))
@@ -56,12 +56,12 @@ def is_field(parameter: inspect.Parameter) -> bool:
 
 
 def origin(system: System) -> Origin | None:
-    """The call that made a system, if a model did and its arguments are numbers, words and arrays."""
+    """The call that made a system, if a model did and its arguments are numbers, strings and arrays."""
     return getattr(system, "_origin", None)
 
 
 def _plain(value: Any) -> Any:
-    """A value as numbers, words, lists and arrays; TypeError if it is more than that."""
+    """A value as numbers, strings, lists and arrays. Other values raise `TypeError`."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)):

@@ -27,18 +27,36 @@ def planar_body(
     alpha: Any = None,
     start: Any = (0.0, 1.0, 0.0),
 ) -> tuple[System, Array]:
-    """A body in a planar ideal fluid with circulation Γ around it, in the frame of the body, left-invariant:
+    """A body in a planar ideal fluid with circulation Γ around it, on the centrally extended se(2)*.
+
+    In the body frame the equations are
 
         π' = −p·Jv,   p' = −ωJp − ΓJv,   ω = π/I,   v = (p₁/m₁, p₂/m₂),   J(x, y) = (−y, x),
         h = π²/2I + p₁²/2m₁ + p₂²/2m₂.
 
-    I and m are those of the body with the fluid that it carries along (`inertia`, `mass`); −ΓJv is the lift of Kutta
-    and Zhukovsky, in units of the fluid's density. The algebra is se(2), extended by the cocycle v·Jw; the last number
-    of the state (π, p₁, p₂, Γ) is Γ, a Casimir, the other is |p|² − 2Γπ. A disc goes round in circles at the rate −Γ/m.
-    SALT noise: `alpha` is (ω, v₁, v₂), or several as rows; None for none. Inertia and masses are in `params`.
+    −ΓJv is the Kutta–Zhukovsky lift, in units of the fluid's density. The state is (π, p₁, p₂, Γ). The Casimirs are Γ
+    and |p|² − 2Γπ. A disc moves on a circle at the rate −Γ/m. Inertia and masses are in `params`. Reference:
+    Vankerschaver, Kanso and Marsden, The geometry and dynamics of interacting rigid bodies and point vortices (2009).
 
-    Reference: Vankerschaver, Kanso and Marsden, The geometry and dynamics of interacting rigid bodies and point
-    vortices (2009).
+    Parameters
+    ----------
+    inertia : float, default 1.0
+        I, including the added inertia of the fluid.
+    mass : array_like, shape (2,), default (1.0, 2.0)
+        (m₁, m₂), including added mass.
+    circulation : float, default 1.0
+        Γ.
+    alpha : array_like, shape (3,) or (M, 3), optional
+        SALT noise along (ω, v₁, v₂), one row per Brownian motion. None means no noise.
+    start : array_like, shape (3,), default (0.0, 1.0, 0.0)
+        (π, p₁, p₂).
+
+    Returns
+    -------
+    system : System
+        Left-invariant.
+    mu0 : array, shape (4,)
+        The initial state (π, p₁, p₂, Γ).
     """  # fmt: skip
     masses = validation.vector("mass", mass, 2)
     if not np.all(masses > 0):

@@ -20,10 +20,29 @@ def rigid_body(
     alpha: Any = (0.01, 0.02, 0.03),
     pi0: Any = (-(0.5**0.5), 0.5**0.5, 0.0),
 ) -> tuple[System, Array]:
-    """The free rigid body, h = ½ π·I⁻¹π, with SALT noise α·π ∘ dW.
+    """The free rigid body, h = ½ π·I⁻¹π, with SALT noise.
 
-    `inertia`: three moments, or the whole tensor, a symmetric 3×3 matrix; it is in `params`. `alpha` is one vector, or
-    several as rows, one a Brownian motion; None for no noise.
+    The equation is
+
+        dπ = π×ω dt + π×α ∘ dW,   ω = I⁻¹π.
+
+    The Casimir is |π|². The inertia is in `params`.
+
+    Parameters
+    ----------
+    inertia : array_like, shape (3,) or (3, 3), default (4.0, 2.0, 1.0)
+        The moments of inertia, or a symmetric tensor.
+    alpha : array_like, shape (3,) or (M, 3), default (0.01, 0.02, 0.03)
+        Amplitudes of the noise, one row per Brownian motion. None means no noise.
+    pi0 : array_like, shape (3,), default (-0.707…, 0.707…, 0.0)
+        The initial angular momentum in the body frame.
+
+    Returns
+    -------
+    system : System
+        Left-invariant, on so(3).
+    pi0 : array, shape (3,)
+        The initial state.
     """
     I = check_inertia(inertia)
     noise = [] if alpha is None else [salt(check_alpha(alpha))]
@@ -32,7 +51,7 @@ def rigid_body(
 
 
 def check_inertia(inertia: Any) -> Array:
-    """Three positive moments of inertia, or a tensor; traced ones pass, so that they can be differentiated."""
+    """Three positive moments of inertia, or a tensor. Traced arrays are not checked."""
     if validation.is_traced(inertia):
         return jnp.asarray(inertia)
     if np.shape(inertia) == (3, 3):
@@ -51,7 +70,7 @@ def check_inertia(inertia: Any) -> Array:
 
 
 def velocity(inertia: Array, pi: Array) -> Array:
-    """ω = I⁻¹π, for three moments or a tensor; by Cramer's rule, which native code takes."""
+    """ω = I⁻¹π, for three moments or a tensor. Cramer's rule has native code."""
     if inertia.ndim == 1:
         return pi / inertia
     rows = jnp.stack([jnp.cross(inertia[1], inertia[2]), jnp.cross(inertia[2], inertia[0]), jnp.cross(*inertia[:2])])

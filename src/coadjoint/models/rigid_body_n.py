@@ -18,18 +18,34 @@ from .origin import model
 def rigid_body_n(
     masses: Any = (1.0, 2.0, 3.0, 4.0), alpha: Any = None, M0: Any = None, key: Any = 0
 ) -> tuple[System, Array]:
-    """The free rigid body in n dimensions, integrable after Manakov, left-invariant on so(n)*:
+    """The free rigid body in n dimensions, integrable after Manakov, on so(n)*.
+
+    The equation is
 
         M' = [M, Ω],   Ω_ij = M_ij/(J_i + J_j),   h = ½ Σ_{i<j} M_ij²/(J_i + J_j).
 
-    J = diag(J_1, …, J_n) = `masses` holds the second moments of the mass along the axes; for n = 3 the moments of
-    inertia are J_2 + J_3, J_3 + J_1, J_1 + J_2. The state has the entries M_ij, i < j, row by row, which are
-    coordinates in the basis E_ij = e_i e_jᵀ − e_j e_iᵀ. Casimirs: the coefficients of det(M − λ); integrals besides
-    them: those of tr (M + λJ²)ᵏ for all λ, k. `alpha`: one element as such entries, or several as rows, for SALT noise;
-    None for none. `M0`: the start, n(n − 1)/2 numbers; by default normals from `key`. J is in `params`.
+    The state contains the entries M_ij, i < j, row by row, which are coordinates in the basis E_ij = e_i e_jᵀ − e_j
+    e_iᵀ. The Casimirs are the coefficients of det(M − λ). The traces tr (M + λJ²)ᵏ are further integrals for all λ and
+    k. For n = 3 the moments of inertia are J_2 + J_3, J_3 + J_1, J_1 + J_2. Reference: Manakov, Note on the integration
+    of Euler's equations of the dynamics of an n-dimensional rigid body (1976).
 
-    Reference: Manakov, Note on the integration of Euler's equations of the dynamics of an n-dimensional rigid body
-    (1976).
+    Parameters
+    ----------
+    masses : array_like, shape (n,), default (1.0, 2.0, 3.0, 4.0)
+        J, the second moments of the mass along the axes. An entry of `params`.
+    alpha : array_like, shape (d,) or (M, d), optional
+        SALT noise, d = n(n − 1)/2 entries, one row per Brownian motion. None means no noise.
+    M0 : array_like, shape (d,), optional
+        The initial state. The default is normally distributed, from `key`.
+    key : int or JAX key, default 0
+        Selects the random initial state.
+
+    Returns
+    -------
+    system : System
+        Left-invariant, on so(n).
+    M0 : array, shape (d,)
+        The initial state.
     """  # fmt: skip
     J = np.asarray(masses, dtype=np.float64)
     if J.ndim != 1 or not 3 <= len(J) <= 8 or not np.all(np.isfinite(J) & (J > 0)):
@@ -57,7 +73,7 @@ def rigid_body_n(
 
 @lru_cache(maxsize=8)
 def _so(n: int) -> StructureConstants:
-    """so(n) in the basis E_ij, i < j: the pairing is that of coordinates, and ad*_Ω M = [M, Ω]."""
+    """so(n) in the basis E_ij, i < j. The pairing is that of coordinates, and ad*_Ω M = [M, Ω]."""
     pairs = list(combinations(range(n), 2))
     basis = np.zeros((len(pairs), n, n))
     for k, (i, j) in enumerate(pairs):

@@ -41,31 +41,65 @@ def sine_euler(
     stirring_shells: Any = None,
     stirring_amplitude: Any = 0.1,
 ) -> tuple[System, Matrix]:
-    """The sine-Euler equations on su(n), n odd, with SALT noise on chosen modes (Zeitlin 1991):
+    """Two-dimensional ideal flow on the torus [0, 2π)²: the sine-Euler equations on su(n) (Zeitlin 1991).
 
-        W' = [P, W],   W = (i/2ε) Σ ω_m T_m,   P = (i/2ε) Σ ω_m/|m|² T_m,   ε = 2π/n,
+    The equation is
 
-    m ≠ 0 in [−K, K]², K = (n − 1)/2. In the orientation of the paper these are the Fourier equations
+        W' = [P, W],   W = (i/2ε) Σ ω_m T_m,   P = (i/2ε) Σ ω_m/(|m|² + F) T_m,   ε = 2π/n,
+
+    with m ≠ 0 in [−K, K]², K = (n − 1)/2. In Fourier space, in the orientation of the paper and without screening,
 
         dω_m = Σ_k (1/ε) sin(ε m∧k) ω_{m+k} (ω_{−k}/|k|² dt + Σ_i ζ_{i,−k} ∘ dW^i).
 
-    - `omega`: the coefficients at the start, an (n, n) array with omega[m1 % n, m2 % n], of a real field without mean;
-      or `vorticity`: its values at x_i = 2πi/N, y_j = 2πj/N, N ≥ n, as [i, j]. By default real and imaginary parts of
-      coefficients are uniform on [−½, ½], drawn from `key`.
-    - `noise_modes`: pairs (m1, m2); ζ_i is `amplitude` at m and its conjugate at −m: a cosine, moved by the phase of a
-      complex amplitude. One number, or one a mode. None for no noise. In their place `noise_shells` = (k1, k2): cosine
-      and sine on all modes with |m| rounded in [k1, k2], `amplitude` one number or one a shell; or `noise_fields`: a
-      stack of ζ_i, coefficients if complex, values on a grid if real.
-    - `orientation`: "physical", ∂ω/∂t = −u·∇ω, u = (−ψ_y, ψ_x), Δψ = ω, for n → ∞; or "paper", in which time runs
-      backwards. Flow diagnostics use it; a matrix alone does not record it.
-    - `screening` F: ω_m/(|m|² + F) in P, and W is the potential vorticity (Δ − F)ψ, the inverse radius of deformation
-      squared. `topography`: coefficients, or values on a grid, that are part of it but do not move.
-    - `viscosity` ν, `hyperviscosity` ν_p with `hyperviscosity_order` p, `drag` α, `stirring` f add
-      −(ν(−Δ) + ν_p(−Δ)ᵖ + α)ω + f to ∂ω/∂t; `stirring_shells` = (k1, k2) adds white noise on all modes of these shells,
-      of `stirring_amplitude`. Split off by Strang's rule; Casimirs then change.
+    This is Euler's equation only for wavenumbers far below n; small scales follow another Lie–Poisson system. The
+    Casimirs are the eigenvalues of H = −iW. `cj.fluids.of(system)` returns the `Flow` that converts states to fields.
+    All arrays may be the path of a .npy, Zarr or NetCDF file.
 
-    Arrays may be given as the path of a file. The state is the matrix W; `cj.fluids.of(system)` knows its vorticity.
-    Casimirs: the eigenvalues of H = −iW.
+    Parameters
+    ----------
+    n : int, default 3
+        The size of the matrices, odd.
+    noise_modes : sequence of (m1, m2), default ((1, 1), (1, -1))
+        Modes of SALT noise: ζ_i is `amplitude` at m and its conjugate at −m, a cosine. None means no noise.
+    amplitude : complex or array_like, default 0.1
+        The amplitude of the noise: one number, or one per mode or shell. Its phase shifts the cosine.
+    noise_shells : (int, int), optional
+        Cosine and sine noise on all modes whose rounded |m| lies in [k1, k2], instead of `noise_modes`.
+    noise_fields : array_like, optional
+        A stack of fields ζ_i, instead of `noise_modes`: coefficients if complex, values on a grid if real.
+    omega : array_like, shape (n, n), complex, optional
+        Initial coefficients omega[m1 % n, m2 % n] of exp(i m·x), of a real field without mean. The default has real and
+        imaginary parts that are uniform on [−½, ½], from `key`.
+    vorticity : array_like, shape (N, N), optional
+        Initial values at x_i = 2πi/N, y_j = 2πj/N with N ≥ n, instead of `omega`.
+    key : int or JAX key, default 0
+        Selects the random initial field.
+    orientation : {"physical", "paper"}, default "physical"
+        "physical" means ∂ω/∂t = −u·∇ω for n → ∞ with u = (−ψ_y, ψ_x), Δψ = ω. In "paper" time runs backwards. A matrix
+        does not record its orientation; the system does.
+    screening : float, default 0.0
+        F = 1/L_d², the inverse squared deformation radius. W is then the potential vorticity (Δ − F)ψ.
+    topography : array_like, optional
+        A fixed part of the potential vorticity, as coefficients or values.
+    viscosity, hyperviscosity : float, default 0.0
+        ν and ν_p in −(ν(−Δ) + ν_p(−Δ)ᵖ + α)ω + f, which is added to ∂ω/∂t. Casimirs then change.
+    hyperviscosity_order : int, default 4
+        p.
+    drag : float, default 0.0
+        α, a rate.
+    stirring : array_like, optional
+        f, a constant field.
+    stirring_shells : (int, int), optional
+        Stirring that is white in time, on all modes of these shells.
+    stirring_amplitude : float or array_like, default 0.1
+        Its amplitude: one number, or one per shell.
+
+    Returns
+    -------
+    system : System
+        Right-invariant, on su(n).
+    W0 : array, shape (n, n), complex
+        The initial state.
     """  # fmt: skip
     torus = Torus(n, orientation)
     if omega is None and vorticity is None:

@@ -29,23 +29,42 @@ def spin_chain(
     S0: Any = None,
     side: Literal["left", "right"] = "left",
 ) -> tuple[System, Array]:
-    """The Landau–Lifshitz equation for n spins on a ring, with a random field of its own on every spin:
+    """The Landau–Lifshitz equation of n spins on a ring, with an independent random field on every spin.
+
+    The equation is
 
         dS_i = −S_i × (H_i dt + α ∘ dW_i),   H_i = −∂h/∂S_i = J (S_{i−1} + S_{i+1}) − d S_i^z e_z + B,
         h = −J Σ S_i·S_{i+1} + ½ d Σ (S_i^z)² − B·Σ S_i.
 
-    J > 0 is ferromagnetic; d > 0 makes the x-y plane easy, d < 0 the z axis; an isolated spin turns about B
-    counterclockwise at the rate |B|. The noise is SALT, h_{ic} = −α S_i^c: thermal-like fields, 3n Brownian motions in
-    the order of the state, without damping. The length of every spin is a Casimir.
+    J > 0 is ferromagnetic. d > 0 makes the x-y plane easy, d < 0 the z axis. An isolated spin precesses about B
+    counterclockwise at the rate |B|. The noise is SALT with h_{ic} = −α S_i^c, without damping, and has 3n Brownian
+    motions in the order of the state. The length of every spin is a Casimir. All numbers are in `params`.
 
-    - `coupling` J: a number, or n of them, entry i between spins i and i + 1 (the last between n − 1 and 0).
-    - `anisotropy` d: a number, or n of them.
-    - `field` B: a vector, or n of them as rows.
-    - `alpha` α: a number, 3 of them for the components, or n rows of 3; None for no noise.
-    - `S0`: the start, shape (n, 3), of any lengths; by default unit spins drawn uniformly from `key`.
-    - `side`: "left" for the equation above, "right" for dS_i = +S_i × (H_i dt + α ∘ dW_i), time reversed.
+    Parameters
+    ----------
+    n : int, default 64
+        The number of spins.
+    coupling : float or array_like, shape (n,), default 1.0
+        J. Entry i couples spins i and i + 1; the last couples spins n − 1 and 0.
+    anisotropy : float or array_like, shape (n,), default 0.0
+        d.
+    field : array_like, shape (3,) or (n, 3), default (0.0, 0.0, 0.0)
+        B.
+    alpha : float or array_like, shape (3,) or (n, 3), default 0.1
+        α. None means no noise.
+    key : int or JAX key, default 0
+        Selects the random initial state.
+    S0 : array_like, shape (n, 3), optional
+        The initial spins, of any lengths. The default is unit spins, uniform on the sphere.
+    side : {"left", "right"}, default "left"
+        "left" for the equation above, "right" for dS_i = +S_i × (H_i dt + α ∘ dW_i), with time reversed.
 
-    The state is a vector of length 3n; `mu.reshape(n, 3)` has a spin in each row. All of these numbers are in `params`.
+    Returns
+    -------
+    system : System
+        On so(3)ⁿ.
+    mu0 : array, shape (3n,)
+        The initial state. `mu.reshape(n, 3)` has one spin per row.
     """  # fmt: skip
     n = validation.count("n", n, least=3)
     params = {
@@ -68,7 +87,7 @@ def spin_chain(
 
 
 class _LocalFields(Noise):
-    """A random field on every spin: h_{ic} = −α S_i^c, never formed one by one."""
+    """A random field on every spin: h_{ic} = −α S_i^c. The fields are never formed one by one."""
 
     size: int = eqx.field(static=True)
     additive: bool = eqx.field(default=True, static=True, init=False)
@@ -84,13 +103,13 @@ class _LocalFields(Noise):
 
 
 def random_spins(n: int, key: Any) -> Array:
-    """Unit vectors, uniform on the sphere; the first spins of a longer chain are those of a shorter one."""
+    """Unit vectors, uniform on the sphere. The first spins of a longer chain are those of a shorter one."""
     x = random.initial_normals(key, 3, n)
     return x / jnp.linalg.norm(x, axis=1, keepdims=True)
 
 
 def numbers(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Array:
-    """Finite real numbers in one of the shapes; traced ones pass, so that they can be differentiated."""
+    """Finite real numbers in one of the shapes. Traced arrays are not checked."""
     traced = validation.is_traced(value)
     try:
         array = jnp.asarray(value, jnp.float64) if traced else np.asarray(value, dtype=np.float64)

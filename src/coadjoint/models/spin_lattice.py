@@ -33,24 +33,47 @@ def spin_lattice(
     S0: Any = None,
     side: Literal["left", "right"] = "left",
 ) -> tuple[System, Array]:
-    """Landau–Lifshitz spins on a periodic chain, square or simple cubic lattice, S_i' = S_i × ∂h/∂S_i:
+    """Landau–Lifshitz spins on a periodic chain, square or simple cubic lattice.
+
+    The equation is S_i' = S_i × ∂h/∂S_i with
 
         h = − J Σ S_i·S_{i+a} + ½ d Σ (S_i^z)² − B·Σ S_i − Σ D_a·(S_i × S_{i+a})
             + g Σ_{r ≤ R} (S_i·S_j − 3 (S_i·r̂)(S_j·r̂))/r³.
 
-    The sums with a run over the axes of the lattice, each bond once; the last over pairs of spins a vector r apart,
-    r = |r| up to the `cutoff` R, each pair once, the lattice constant being 1. J > 0 is ferromagnetic; d > 0 makes the
-    x-y plane easy, d < 0 the z axis. No noise: `cj.heat_bath` has that. Neighbours are slices of the lattice, continued
-    on all sides, so that the cost is linear in the number of spins.
+    The sums over a include the axes of the lattice, each bond once. The last sum includes each pair of spins at a
+    distance r ≤ R once, and the lattice constant is 1. J > 0 is ferromagnetic. d > 0 makes the x-y plane easy, d < 0
+    the z axis. There is no noise; `cj.heat_bath` adds it. The cost is linear in the number of spins.
 
-    - `shape`: one to three numbers of spins, each at least 3.
-    - `coupling` J, `anisotropy` d, `field` B, `dipole` g: numbers, B a vector. All are in `params`.
-    - `dm`: the vectors D_a of Dzyaloshinskii and Moriya, a row for each axis; None for none.
-    - `S0`: the start, shape (*shape, 3), of any lengths; by default unit spins drawn uniformly from `key`.
-    - `side`: "left" for S_i' = S_i × ∂h/∂S_i, "right" for S_i' = −S_i × ∂h/∂S_i, the direction of time of Sunny and of
-      Schrödinger's equation.
+    Parameters
+    ----------
+    shape : int or sequence of int, default (8, 8)
+        One to three numbers of spins, each at least 3.
+    coupling : float, default 1.0
+        J. An entry of `params`, as are d, B and g.
+    anisotropy : float, default 0.0
+        d.
+    field : array_like, shape (3,), default (0.0, 0.0, 0.0)
+        B.
+    dm : array_like, shape (axes, 3), optional
+        The Dzyaloshinskii–Moriya vectors D_a, one row per axis. None means none.
+    dipole : float, default 0.0
+        g, the strength of the dipole interaction.
+    cutoff : float, default 2.0
+        R, in lattice constants.
+    key : int or JAX key, default 0
+        Selects the random initial state.
+    S0 : array_like, shape (*shape, 3), optional
+        The initial spins, of any lengths. The default is unit spins, uniform on the sphere.
+    side : {"left", "right"}, default "left"
+        "left" for S_i' = S_i × ∂h/∂S_i. "right" for S_i' = −S_i × ∂h/∂S_i, the time direction of Sunny and of
+        Schrödinger's equation.
 
-    The state is a vector of length 3n; `mu.reshape(*shape, 3)` has a spin at each site.
+    Returns
+    -------
+    system : System
+        On so(3)ⁿ.
+    mu0 : array, shape (3n,)
+        The initial state. `mu.reshape(*shape, 3)` has one spin per site.
     """  # fmt: skip
     sizes = lattice(shape)
     n, axes = int(np.prod(sizes)), len(sizes)
@@ -99,10 +122,9 @@ def _gradient(S: Array, p: dict, apart: list[tuple[tuple[int, ...], float, np.nd
 
 
 def _around(S: Array, reach: int) -> Callable[[np.ndarray], Array]:
-    """r ↦ the spins at i + r for each site i of the periodic lattice, none of r beyond the reach.
+    """r ↦ the spins at i + r for each site i of the periodic lattice; no entry of r exceeds the reach.
 
-    The lattice is continued on all sides once, so that all of these are slices: a processor reads and adds them in
-    order, which it cannot with shifts.
+    The lattice is continued on all sides once, so all of these are slices. A processor reads and adds slices in order.
     """
     sizes = S.shape[:-1]
     for axis, n in enumerate(sizes):
@@ -113,7 +135,7 @@ def _around(S: Array, reach: int) -> Callable[[np.ndarray], Array]:
 
 
 def lattice(shape: Any) -> tuple[int, ...]:
-    """The sides of a lattice, or an error that says what they may be."""
+    """The sides of a lattice. Invalid ones raise an error that states what is allowed."""
     sizes = tuple(validation.count("shape", n, least=3) for n in np.atleast_1d(np.asarray(shape, object)))
     if not 1 <= len(sizes) <= 3 or np.prod(sizes) > _MOST_SPINS:
         raise ValueError(f"shape must be one to three numbers, of at most {_MOST_SPINS} spins in all, not {shape!r}.")
@@ -121,7 +143,7 @@ def lattice(shape: Any) -> tuple[int, ...]:
 
 
 def _vectors(sizes: tuple[int, ...], cutoff: float) -> list[tuple[tuple[int, ...], float, np.ndarray]]:
-    """(r, |r|, r̂) for r up to the cutoff, one of each pair ±r; they must not reach around the lattice."""
+    """(r, |r|, r̂) for r up to the cutoff, one of each pair ±r. They must not reach around the lattice."""
     if 2 * cutoff >= min(sizes):
         raise ValueError(f"cutoff must be below half of the shortest side, {min(sizes) / 2:g}, not {cutoff:g}.")
     reach = range(-int(cutoff), int(cutoff) + 1)

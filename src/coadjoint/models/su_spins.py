@@ -1,4 +1,4 @@
-"""Spins with N levels on a periodic lattice, on su(N)* for each spin: what quantum spins in product states do."""
+"""Spins with N levels on a periodic lattice, on su(N)* for each spin: quantum spins in product states."""
 
 from typing import Any, Literal
 
@@ -29,26 +29,42 @@ def su_spins(
     Z0: Any = None,
     side: Literal["left", "right"] = "left",
 ) -> tuple[System, Array]:
-    """SU(N) spins on a periodic chain, square or cubic lattice, quantum spins s = (N − 1)/2 in product states:
+    """SU(N) spins on a periodic chain, square or cubic lattice: quantum spins s = (N − 1)/2 in product states.
+
+    The Hamiltonian, over nearest neighbours with each bond once, is
 
         h = Σ ( −J <S_i>·<S_j> − K <(S_i·S_j)²> ) + Σ_i ( ½ d <(S_i^z)²> − B·<S_i> ),   <A> = Tr(ρ_i A),
 
-    over nearest neighbours, each bond once; <(S_i·S_j)²> = Σ_ab <S_i^a S_i^b> <S_j^a S_j^b>. A site has the density
-    matrix ρ_i = |z_i><z_i| in C^N, and its state is μ_i = −i(ρ_i − 1/N) in su(N)*. With H_i = ∂h/∂ρ_i,
+    with <(S_i·S_j)²> = Σ_ab <S_i^a S_i^b> <S_j^a S_j^b>. A site has the density matrix ρ_i = |z_i><z_i| in C^N. Its
+    state is μ_i = −i(ρ_i − 1/N) in su(N)*. With H_i = ∂h/∂ρ_i the equation is ρ_i' = i [H_i, ρ_i]. If h depends on
+    <S_i> alone, then <S_i>' = <S_i> × ∂h/∂<S_i>. This is the time direction of `spin_lattice` and the reverse of
+    Schrödinger's equation z' = −iHz; `side="right"` follows Schrödinger's equation. N = 2 is `spin_lattice` with spins
+    of length ½. For N > 2 the lengths of spins change, and there are quadrupoles. The eigenvalues of all μ_i are the
+    Casimirs. Reference: Zhang and Batista, Classical spin dynamics based on SU(N) coherent states (2021).
 
-        ρ_i' = i [H_i, ρ_i],   <S_i>' = <S_i> × ∂h/∂<S_i> where h depends on <S_i> alone:
+    Parameters
+    ----------
+    shape : int or sequence of int, default (8, 8)
+        One to three numbers of spins, each at least 3.
+    levels : int, default 3
+        N.
+    coupling, biquadratic, anisotropy : float
+        J, K and d, by default 1.0, 0.0 and 0.0. Entries of `params`, as is B.
+    field : array_like, shape (3,), default (0.0, 0.0, 0.0)
+        B.
+    key : int or JAX key, default 0
+        Selects the random initial state.
+    Z0 : array_like, shape (*shape, N), complex, optional
+        The initial vectors z_i, of any lengths but 0. The default is uniform on the sphere.
+    side : {"left", "right"}, default "left"
+        "left" for ρ_i' = i [H_i, ρ_i], "right" for ρ_i' = −i [H_i, ρ_i], Schrödinger's equation.
 
-    in the direction of time of `spin_lattice`, the reverse of Schrödinger's equation z' = −iHz. `side="right"` follows
-    Schrödinger's equation. N = 2 is `spin_lattice` with spins of length ½. For N > 2 lengths of spins change, there are
-    quadrupoles, and anisotropy acts as it does on quantum spins. All eigenvalues of μ_i are Casimirs.
-
-    - `shape`: one to three numbers of spins, each at least 3. `levels`: N.
-    - `coupling` J, `biquadratic` K, `anisotropy` d, `field` B: numbers, B a vector. All are in `params`.
-    - `Z0`: the start, complex, shape (*shape, N), any lengths but 0; by default drawn uniformly from `key`.
-    - `side`: "left" for ρ_i' = i [H_i, ρ_i], "right" for ρ_i' = −i [H_i, ρ_i], Schrödinger's equation.
-
-    The state is a vector, N² − 1 coordinates for each spin; `models.expectations(mu, operators)` has <A> at each site.
-    Reference: Zhang and Batista, Classical spin dynamics based on SU(N) coherent states (2021).
+    Returns
+    -------
+    system : System
+        On su(N)ⁿ.
+    mu0 : array
+        The initial state, N² − 1 coordinates per spin. `models.expectations` computes <A> at each site.
     """  # fmt: skip
     sizes = lattice(shape)
     N = validation.count("levels", levels, least=2)
@@ -88,7 +104,19 @@ def spin_matrices(levels: int) -> np.ndarray:
 
 
 def expectations(mu: Array, operators: Any) -> Array:
-    """Tr(ρ_i A) of Hermitian N × N matrices A, a stack or one: shape (…, sites, stack), from states of `su_spins`."""
+    """The expectations Tr(ρ_i A) at each site, from states of `su_spins`.
+
+    Parameters
+    ----------
+    mu : array, shape (…, sites (N² − 1))
+        One state, or an array of states.
+    operators : array_like, shape (N, N) or (k, N, N)
+        Hermitian matrices A.
+
+    Returns
+    -------
+    array, shape (…, sites) or (…, sites, k)
+    """
     A = np.asarray(operators, complex)
     stack = A if A.ndim == 3 else A[None]
     N = stack.shape[-1]
@@ -113,7 +141,7 @@ def _coherent(z: np.ndarray, N: int) -> Array:
 
 
 def _random(n: int, N: int, key: Any) -> np.ndarray:
-    """Amplitudes that are uniform on the sphere; the first spins of a larger lattice are those of a smaller one."""
+    """Amplitudes that are uniform on the sphere. The first spins of a larger lattice are those of a smaller one."""
     x = np.asarray(random.initial_normals(key, 2 * N, n))
     return x[:, :N] + 1j * x[:, N:]
 

@@ -16,18 +16,32 @@ from .origin import model
 def three_wave(
     kappa: Any = (1.0, 2.0, 4.0), amplitudes: Any = (1.0, 0.5, 0.1), alpha: Any = None
 ) -> tuple[System, Array]:
-    """Three resonant waves with complex amplitudes u = W₁₂, v = W₂₃, w = W₁₃, left-invariant on su(3)*:
+    """Three resonant waves with complex amplitudes u = W₁₂, v = W₂₃, w = W₁₃, on su(3)*.
+
+    The equations are
 
         u' = (κ₁₃ − κ₂₃) w v̄,   v' = (κ₁₂ − κ₁₃) ū w,   w' = (κ₂₃ − κ₁₂) u v,
         W' = [W, P],   P_ij = κ_ij W_ij,   h = Σ_{i<j} κ_ij |W_ij|²,
 
-    for a W without diagonal, which stays so. `kappa` is (κ₁₂, κ₂₃, κ₁₃), no two alike; the coefficients of the three
-    equations sum to 0. Integrals are h, the Casimirs, and with them the relations of Manley and Rowe. `amplitudes` are
-    those of u, v, w at the start, real or complex. `alpha`: a number that multiplies SALT noise along each of the three
-    real directions W₁₂, W₂₃, W₁₃ (the imaginary parts are left alone); None for none. κ is in `params`.
+    for a W without diagonal, which remains so. The coefficients of the three equations sum to 0. h, the Casimirs and
+    the Manley–Rowe relations are conserved. κ is in `params`. Reference: Alber, Luther, Marsden and Robbins, Geometric
+    phases, reduction and Lie–Poisson structure for the resonant three-wave interaction (1998).
 
-    Reference: Alber, Luther, Marsden and Robbins, Geometric phases, reduction and Lie–Poisson structure for the
-    resonant three-wave interaction (1998).
+    Parameters
+    ----------
+    kappa : array_like, shape (3,), default (1.0, 2.0, 4.0)
+        (κ₁₂, κ₂₃, κ₁₃), three different numbers.
+    amplitudes : array_like, shape (3,), default (1.0, 0.5, 0.1)
+        The initial u, v, w, real or complex.
+    alpha : float, optional
+        The amplitude of SALT noise along the real directions W₁₂, W₂₃, W₁₃. None means no noise.
+
+    Returns
+    -------
+    system : System
+        Left-invariant, on su(3).
+    W0 : array, shape (3, 3), complex
+        The initial state.
     """  # fmt: skip
     k = validation.vector("kappa", kappa, 3)
     z = np.asarray(amplitudes, dtype=np.complex128)

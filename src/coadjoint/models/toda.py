@@ -14,18 +14,34 @@ from .origin import model
 
 @model
 def toda(n: int = 4, alpha: Any = None, q0: Any = None, p0: Any = None) -> tuple[System, Array]:
-    """n particles on a line, each repelled exponentially by its neighbours, in Flaschka's variables:
+    """The open Toda lattice in Flaschka's variables: n particles on a line with exponential repulsion of neighbours.
 
-        a_i' = a_i (b_{i+1} − b_i),   b_i' = 2 (a_i² − a_{i−1}²),   h = ½ Σ b_i² + Σ a_i²,
+    The equations are
 
-    left-invariant for [e_{b_i}, e_{a_i}] = −e_{a_i}, [e_{b_{i+1}}, e_{a_i}] = e_{a_i}, others 0. With a_i = ½ exp(½(q_i
-    − q_{i+1})) and b_i = −½ p_i it is q' = p, p_i' = exp(q_{i−1} − q_i) − exp(q_i − q_{i+1}). The Casimir is Σ b_i, the
-    momentum; the eigenvalues of the tridiagonal matrix with diagonal b and off-diagonal a are integrals, and as t → ∞ a
-    → 0 while b goes to them, in order. The state is (a_1 … a_{n−1}, b_1 … b_n). Noise is SALT: `alpha` is one element
-    of 2n − 1 numbers, or several as rows; None for none. By default the particles start at rest, apart by 1, but for
-    the first, which moves on with p = 1.
+        a_i' = a_i (b_{i+1} − b_i),   b_i' = 2 (a_i² − a_{i−1}²),   h = ½ Σ b_i² + Σ a_i²
 
-    Reference: Flaschka, The Toda lattice II (1974).
+    on the dual of the solvable algebra with [e_{b_i}, e_{a_i}] = −e_{a_i} and [e_{b_{i+1}}, e_{a_i}] = e_{a_i}. With
+    a_i = ½ exp(½(q_i − q_{i+1})) and b_i = −½ p_i they are q' = p, p_i' = exp(q_{i−1} − q_i) − exp(q_i − q_{i+1}). The
+    Casimir is the momentum Σ b_i. The eigenvalues of the tridiagonal matrix with diagonal b and off-diagonal a are
+    integrals. As t → ∞, a → 0 and b tends to these eigenvalues, in order. Reference: Flaschka, The Toda lattice II
+    (1974).
+
+    Parameters
+    ----------
+    n : int, default 4
+        The number of particles.
+    alpha : array_like, shape (2n − 1,) or (M, 2n − 1), optional
+        SALT noise, one row per Brownian motion. None means no noise.
+    q0, p0 : array_like, shape (n,), optional
+        Initial positions and momenta. By default the particles are at rest at a distance of 1, except for the first,
+        which has p = 1.
+
+    Returns
+    -------
+    system : System
+        Left-invariant.
+    mu0 : array, shape (2n − 1,)
+        The initial state (a_1 … a_{n−1}, b_1 … b_n).
     """  # fmt: skip
     n = validation.count("n", n, least=2)
     q = np.arange(n, dtype=float) if q0 is None else validation.vector("q0", q0, n)

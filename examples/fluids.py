@@ -98,7 +98,7 @@ def mhd_relaxation(n: int = 65, t1: float = 2.0) -> dict[str, Any]:
     sol = cj.solve(system, start, t1=t1, dt=t1 / steps, save_every=steps // 20, integrator=METHOD)
     flow = cj.fluids.of(system)
     data = flow.to_xarray(sol)
-    total = np.asarray(data["energy"] + data["carried_energy"])
+    total = np.asarray(data["energy"] + data["advected_energy"])
     return {
         "flow": flow,
         "run": sol,
@@ -213,18 +213,18 @@ def draw_mhd_relaxation(found: dict[str, Any]) -> Any:
     current = [flow.surface.values(flow.pictures(sol.mu[i])["current $-\\Delta a$"], 256) for i in at]
     vorticity = [flow.vorticity(sol.mu[i], 256) for i in at]
     x = np.linspace(0, 2 * np.pi, 256, endpoint=False)
-    levels = np.linspace(-1, 1, 13) * float(np.abs(flow.carried(sol.mu[0], 256)).max())
+    levels = np.linspace(-1, 1, 13) * float(np.abs(flow.advected_field(sol.mu[0], 256)).max())
     for column, i in enumerate(at):
         size = float(np.quantile(np.abs(current), 0.998))
         first = picture(axes[0, column], current[column], f"current and field lines, t = {sol.t[i]:g}", size)
-        a = flow.carried(sol.mu[i], 256)
+        a = flow.advected_field(sol.mu[i], 256)
         axes[0, column].contour(x, x, a.T, levels=levels, colors="black", linewidths=0.4, linestyles="solid")
         second = picture(axes[1, column], vorticity[column], "vorticity", float(np.quantile(np.abs(vorticity), 0.998)))
     fig.colorbar(first, ax=axes[0, :3], shrink=0.8, label="−Δa")
     fig.colorbar(second, ax=axes[1, :3], shrink=0.8, label="ω")
-    for name, label in (("carried_energy", "magnetic"), ("energy", "of motion")):
+    for name, label in (("advected_energy", "magnetic"), ("energy", "of motion")):
         axes[0, 3].plot(sol.t, data[name], label=label)
-    axes[0, 3].plot(sol.t, data["energy"] + data["carried_energy"], color="black", linewidth=0.8, label="both")
+    axes[0, 3].plot(sol.t, data["energy"] + data["advected_energy"], color="black", linewidth=0.8, label="both")
     axes[0, 3].set(xlabel="time", ylim=(0, None))
     axes[0, 3].set_title("energy", fontsize=9)
     axes[0, 3].legend(fontsize=7)

@@ -1,6 +1,6 @@
 """Fluids on torus and sphere: fields in and out, initial fields, diagnostics."""
 
-from .carrying import CarryingFlow as CarryingFlow
+from .advected import AdvectingFlow as AdvectingFlow
 from .fields import jet as jet
 from .fields import random_field as random_field
 from .fields import vortices as vortices

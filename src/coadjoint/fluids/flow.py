@@ -75,7 +75,7 @@ class FluidFlow(eqx.Module):
         lam = self.surface.eigenvalues
         share = lam * self.surface.inverse_eigenvalues(self.screening)
         gamma = share * (float(viscosity) * lam + float(hyperviscosity) * lam**p + float(drag))
-        f = None if stirring is None else share * self.surface.given("stirring", stirring)
+        f = None if stirring is None else share * self.surface.as_coefficients("stirring", stirring)
 
         def damp(W: Matrix, dt: Float[Array, ""]) -> Matrix:
             q = self._moving(W)
@@ -225,7 +225,7 @@ class Flow(FluidFlow):
 
     Without screening and background q = ω. Energy and enstrophy are means over the surface of ½(|u|² + Fψ²) and of ½ω².
     JAX can trace all methods except those that return fields on grids, so `solve(save=…)` accepts them. `cj.fluids.of`
-    returns the flow of a system, and `Flow.of` creates one with checked arguments.
+    returns the flow of a system, and `Flow.create` creates one with checked arguments.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ class Flow(FluidFlow):
     """  # fmt: skip
 
     @staticmethod
-    def of(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
+    def create(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
         """A flow with checked arguments; `topography` as coefficients or, if it has the shape of a grid, as values."""
         F, omega = validation.finite("screening", screening), validation.finite("rotation", rotation)
         if F < 0:
@@ -249,7 +249,7 @@ class Flow(FluidFlow):
             zonal[index(1, 0)] = 2 * omega * np.sqrt(4 * np.pi / 3)
             background = placed(zonal)
         if topography is not None:
-            b = surface.given("topography", topography)
+            b = surface.as_coefficients("topography", topography)
             background = b if background is None else background + b
         return Flow(surface, F, None if background is None else surface.matrix(background))
 
@@ -280,8 +280,8 @@ _ABOUT = {
     "enstrophy": "enstrophy, mean over the surface",
     "spectrum": "energy by wavenumber",
     "flux": "flux of energy to larger wavenumbers",
-    "carried_energy": "energy of the field that is carried, mean over the surface",
-    "cross_helicity": "vorticity times the field that is carried, mean over the surface",
+    "advected_energy": "energy of the advected field, mean over the surface",
+    "cross_helicity": "vorticity times the advected field, mean over the surface",
 }
 
 
@@ -296,7 +296,7 @@ def of(thing: Any) -> FluidFlow:
     Returns
     -------
     FluidFlow
-        A `Flow`, or a `CarryingFlow` if the fluid advects another field.
+        A `Flow`, or a `AdvectingFlow` if the fluid advects another field.
 
     Raises
     ------

@@ -13,10 +13,10 @@ from stepcompiler.device_arrays import placed
 
 from ..noises import Noise, Stirring, salt
 from ..numerics import validation
-from .large import FewDegrees
+from .large_sphere import SparseDegrees
 from .sphere import index
 from .surface import Matrix, Surface
-from .torus import FewModes, Torus, wavenumbers
+from .torus import SparseModes, Torus, wavenumbers
 
 _STACKED = 2**16  # numbers in matrices of noise up to which they are formed one by one
 
@@ -29,7 +29,7 @@ class ModeNoise(Noise):
     at: Array  # (M, r): where in the flattened coefficients …
     real: Array  # … and what stands there
     imaginary: Array | None
-    few: FewModes | FewDegrees | None = eqx.field(default=None, metadata={"made": True})  # from these
+    sparse: SparseModes | SparseDegrees | None = eqx.field(default=None, metadata={"made": True})  # from these
     additive: bool = eqx.field(default=True, static=True, init=False)
 
     def apply(self, mu: Any, dS: Float[Array, " M"], params: PyTree = None) -> Matrix:
@@ -39,8 +39,8 @@ class ModeNoise(Noise):
             total = lambda values: _total(size, at, values, dS)
             return total(self.real) if self.imaginary is None else total(self.real) + 1j * total(self.imaginary)
 
-        if self.few is not None:
-            return _moving(self.surface, self.few.matrix(coefficients))
+        if self.sparse is not None:
+            return _moving(self.surface, self.sparse.matrix(coefficients))
         shape = self.surface.shape
         return _moving(self.surface, self.surface.matrix(coefficients(self.at, int(np.prod(shape))).reshape(shape)))
 
@@ -151,7 +151,7 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array,
     if not isinstance(surface, Torus):
         at = np.array([[index(l, m)] for l, m in pairs])
         real = given[:, None] if validation.is_traced(given) else placed(np.asarray(given)[:, None])
-        options = {"surface": surface, "at": placed(at), "few": surface.few(at)}
+        options = {"surface": surface, "at": placed(at), "sparse": surface.sparse_modes(at)}
         return ModeNoise(size=len(pairs), real=real, imaginary=None, **options)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
     if validation.is_traced(amplitudes):
@@ -160,8 +160,8 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array,
         given = np.asarray(amplitudes)
         real = placed(np.repeat(given.real[:, None], 2, axis=1))
     imaginary = jnp.asarray(given.imag[:, None] * np.array([1.0, -1.0])) if jnp.iscomplexobj(given) else None
-    few = surface.few(at) if many else None
-    return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary, few=few)
+    sparse = surface.sparse_modes(at) if many else None
+    return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary, sparse=sparse)
 
 
 def _of_shells(

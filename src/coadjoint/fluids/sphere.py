@@ -15,7 +15,7 @@ from stepcompiler.device_arrays import placed
 from ..numerics import sharding, validation
 from .harmonics import associated_legendre, eigenvectors, gauss, lowest
 from .laplacians import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
-from .large import FewDegrees, to_coefficients, to_matrix
+from .large_sphere import SparseDegrees, to_coefficients, to_matrix
 from .surface import Coefficients, Matrix, Surface
 from .torus import real_values
 
@@ -82,9 +82,9 @@ class Sphere(Surface):
         """Above n = 512."""
         return self.n > _LARGE
 
-    def few(self, at: np.ndarray) -> FewDegrees | None:
-        """How fields on few modes become matrices, which stand there in the coefficients."""
-        return FewDegrees.of(self.n, at) if self.large else None
+    def sparse_modes(self, at: np.ndarray) -> SparseDegrees | None:
+        """The map from fields on a small number of modes to matrices; `at`: their positions in the coefficients."""
+        return SparseDegrees.of(self.n, at) if self.large else None
 
     def matrix(self, coefficients: Coefficients) -> Matrix:
         """i √(n/4π) Σ ω_lm T_lm."""

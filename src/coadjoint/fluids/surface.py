@@ -60,12 +60,12 @@ class Surface(eqx.Module):
         """Whether tables are so large that `matrix` and `coefficients` are compiled only while they are traced."""
         return False
 
-    def few(self, at: np.ndarray) -> Any:
-        """How fields on few modes, which stand there in the flattened coefficients, become matrices; None: as any."""
+    def sparse_modes(self, at: np.ndarray) -> Any:
+        """The map from fields on a small number of modes to matrices; None: no special map."""
         return None
 
     def for_gpu(self) -> "Surface":
-        """The same as a GPU has it best, where that is another program; a store knows nothing of it."""
+        """The same surface with a program for GPUs, if there is one; a store does not record it."""
         return self
 
     @abc.abstractmethod
@@ -96,7 +96,7 @@ class Surface(eqx.Module):
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """Coefficients of a real field without mean. Invalid ones raise an error that describes the defect."""
 
-    def given(self, name: str, field: Any) -> Coefficients:
+    def as_coefficients(self, name: str, field: Any) -> Coefficients:
         """A field of the user: values if the shape is that of a grid, else coefficients."""
         as_values = not np.iscomplexobj(field) and np.ndim(field) == 2
         return self.from_values(field, name) if as_values else self.check(name, field)

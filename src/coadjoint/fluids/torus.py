@@ -80,13 +80,13 @@ class Torus(Surface):
     @eqx.filter_jit
     def matrix(self, coefficients: Coefficients) -> Matrix:
         """(i/2ε) Σ ω_m T_m, skew-Hermitian to the last bit: half of the diagonals, of which the others follow."""
-        omega = self._turned(jnp.asarray(coefficients))
+        omega = self._reorient(jnp.asarray(coefficients))
         return _matrix_of(omega) if self.n <= _SMALL else _from_modes(omega)
 
     @eqx.filter_jit
     def coefficients(self, W: Matrix) -> Coefficients:
         """ω."""
-        return self._turned(_coefficients_of(W) if self.n <= _SMALL else _to_modes(jnp.asarray(W)))
+        return self._reorient(_coefficients_of(W) if self.n <= _SMALL else _to_modes(jnp.asarray(W)))
 
     @eqx.filter_jit
     def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
@@ -99,12 +99,12 @@ class Torus(Surface):
         """With another program for the inverse."""
         return Torus(self.n, self.orientation, _gpu=True)
 
-    def few(self, at: np.ndarray) -> "FewModes | None":
-        """How fields on few modes become matrices, which stand there in the flattened coefficients."""
-        return None if self.n <= _SMALL else FewModes.of(self, at)
+    def sparse_modes(self, at: np.ndarray) -> "SparseModes | None":
+        """The map from fields on a small number of modes to matrices; `at`: their positions in the coefficients."""
+        return None if self.n <= _SMALL else SparseModes.of(self, at)
 
-    def _turned(self, omega: Any) -> Any:
-        return turned(omega, self.orientation)
+    def _reorient(self, omega: Any) -> Any:
+        return reorient(omega, self.orientation)
 
     def grid(self, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """x and y, `points` of them along each axis, by default n."""
@@ -155,7 +155,7 @@ class Torus(Surface):
         return size
 
 
-def turned(omega: Any, orientation: str) -> Any:
+def reorient(omega: Any, orientation: str) -> Any:
     """ω_(m1, −m2) in the physical orientation, ω_m in that of the paper."""
     return omega if orientation == "paper" else jnp.roll(omega[..., ::-1], 1, axis=-1)
 
@@ -177,7 +177,7 @@ def fourier_to_matrix(omega: Complex[Array, "*b N N"], orientation: str = "physi
     array, shape (…, N, N), complex
     """
     validation.choice("orientation", orientation, ORIENTATIONS)
-    return _matrix_of(turned(jnp.asarray(omega), orientation))
+    return _matrix_of(reorient(jnp.asarray(omega), orientation))
 
 
 def matrix_to_fourier(W: Complex[Array, "*b N N"], orientation: str = "physical") -> Complex[Array, "*b N N"]:
@@ -195,7 +195,7 @@ def matrix_to_fourier(W: Complex[Array, "*b N N"], orientation: str = "physical"
     array, shape (…, N, N), complex
     """
     validation.choice("orientation", orientation, ORIENTATIONS)
-    return turned(_coefficients_of(jnp.asarray(W)), orientation)
+    return reorient(_coefficients_of(jnp.asarray(W)), orientation)
 
 
 @jax.jit
@@ -242,7 +242,7 @@ def _along_diagonal(spectrum: Complex[Array, "d n"]) -> Complex[Array, "d n"]:
     return (0.25j * spectrum.shape[-1] / np.pi) * jnp.fft.ifft(spectrum, axis=1, norm="forward")
 
 
-class FewModes(eqx.Module):
+class SparseModes(eqx.Module):
     """Real fields on few modes, whose matrices have few diagonals that are not 0: no more than these are transformed.
 
     Their spectrum has a row for each diagonal, with the frequencies q = 2m₁ mod n, and a last one of zeros.
@@ -253,7 +253,7 @@ class FewModes(eqx.Module):
     phases: Complex[Array, "k n"]  # exp(iε m₁m₂)
 
     @staticmethod
-    def of(torus: Torus, at: np.ndarray) -> "FewModes":
+    def of(torus: Torus, at: np.ndarray) -> "SparseModes":
         """Modes by their places in the flattened coefficients."""
         n = torus.n
         m1, m2 = at // n, at % n if torus.orientation == "paper" else -at % n
@@ -265,7 +265,7 @@ class FewModes(eqx.Module):
         q = 2 * m1 % n
         beyond = phases.size
         where = np.where(m2 <= n // 2, row[np.minimum(m2, n // 2)] * n + q, beyond)
-        return FewModes(placed(where), placed(row), placed(phases))
+        return SparseModes(placed(where), placed(row), placed(phases))
 
     def matrix(self, coefficients: Callable[[Array, int], Array]) -> Matrix:
         """The matrix of the field whose coefficients(at, size) stand in a flattened spectrum of that size."""

@@ -98,7 +98,7 @@ def euler_sphere(
         omega = random_field(sphere, key, peak=min(4.0, sphere.n - 1))
     else:
         omega = initial(sphere, "omega", omega, vorticity)
-    flow = Flow.of(sphere, screening, topography, rotation)
+    flow = Flow.create(sphere, screening, topography, rotation)
     damping = flow.damping(viscosity, hyperviscosity, hyperviscosity_order, drag, stirring)
     noise = fluid_noise(sphere, noise_modes, amplitude, noise_shells, noise_fields)
     return fluid_system(flow, noise + white_stirring(sphere, stirring_shells, stirring_amplitude), omega, damping)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex
 
 from ..algebras.magnetic import MagneticSU
-from ..fluids.carrying import CarryingFlow, carrying_noise
+from ..fluids.advected import AdvectingFlow, advecting_noise
 from ..fluids.fields import random_field
 from ..fluids.flow import Flow
 from ..fluids.noise import fluid_noise
@@ -72,8 +72,8 @@ def mhd(
         The initial state.
     """  # fmt: skip
     on = _surface(n, surface, rotation)
-    base = Flow.of(on, rotation=rotation)
-    flow = CarryingFlow(on, 0.0, base.background)
+    base = Flow.create(on, rotation=rotation)
+    flow = AdvectingFlow(on, 0.0, base.background)
     noise = fluid_noise(on, noise_modes, amplitude, noise_shells, noise_fields)
     return _system(flow, noise, omega, vorticity, "potential", potential, key)
 
@@ -136,8 +136,8 @@ def boussinesq(
         h = jnp.zeros(on.shape, complex if isinstance(on, Torus) else float)
         h = h.at[0, 1].set(-0.5j).at[0, -1].set(0.5j) if isinstance(on, Torus) else h.at[2].set((4 * jnp.pi / 3) ** 0.5)
     else:
-        h = on.given("height", height)
-    flow = CarryingFlow(on, 0.0, Flow.of(on, rotation=rotation).background, on.matrix(h))
+        h = on.as_coefficients("height", height)
+    flow = AdvectingFlow(on, 0.0, Flow.create(on, rotation=rotation).background, on.matrix(h))
     noise = fluid_noise(on, noise_modes, amplitude, noise_shells, noise_fields)
     return _system(flow, noise, omega, vorticity, "buoyancy", buoyancy, key)
 
@@ -150,13 +150,13 @@ def _surface(n: int, name: str, rotation: Any) -> Surface:
 
 
 def _system(
-    flow: CarryingFlow, noise: list, omega: Any, vorticity: Any, name: str, carried: Any, key: Any
+    flow: AdvectingFlow, noise: list, omega: Any, vorticity: Any, name: str, advected: Any, key: Any
 ) -> tuple[System, Pair]:
     on = flow.surface
     peak = min(4.0, on.n // 2)
     given = omega is not None or vorticity is not None
     start = initial(on, "omega", omega, vorticity) if given else random_field(on, key, peak=peak)
-    a = random_field(on, key, 1, peak=peak, rms=1.0 / peak) if carried is None else on.given(name, carried)
+    a = random_field(on, key, 1, peak=peak, rms=1.0 / peak) if advected is None else on.as_coefficients(name, advected)
     options = {"side": "right", "gradient": flow.gradient, "flow": flow}
-    system = System(MagneticSU(on.n), flow.total, carrying_noise(noise), **options)
+    system = System(MagneticSU(on.n), flow.total, advecting_noise(noise), **options)
     return system, flow.state(start, a)

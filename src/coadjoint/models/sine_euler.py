@@ -106,7 +106,7 @@ def sine_euler(
         omega = _random_field(torus.n, random.as_key(key))
     else:
         omega = initial(torus, "omega", omega, vorticity)
-    flow = Flow.of(torus, screening, topography)
+    flow = Flow.create(torus, screening, topography)
     damping = flow.damping(viscosity, hyperviscosity, hyperviscosity_order, drag, stirring)
     noise = fluid_noise(torus, noise_modes, amplitude, noise_shells, noise_fields)
     return fluid_system(flow, noise + white_stirring(torus, stirring_shells, stirring_amplitude), omega, damping)

@@ -61,7 +61,7 @@ def test_a_malkus_wave_turns_at_its_rate_up_to_the_square_of_the_step():
     errors = []
     for dt in (0.1, 0.05, 0.025, 0.0125):
         sol = cj.solve(system, mu, t1=2.0, dt=dt, save_every=round(2 / dt), integrator=cj.IsospectralMidpoint())
-        errors.append(np.abs(cj.fluids.of(sol).carried_coefficients(sol.mu[-1]) - exact).max())
+        errors.append(np.abs(cj.fluids.of(sol).advected_coefficients(sol.mu[-1]) - exact).max())
     np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 2.0, atol=0.1)
 
 
@@ -84,7 +84,7 @@ def test_the_equations_are_those_of_the_plane(make):
         force = np.cos(torus.grid()[1]) * ax  # −J(sin y, b)
     for x, exact in zip(found, (-(u * ox + v * oy) + force, -(u * ax + v * ay)), strict=True):
         assert np.abs(x - exact).max() < 0.05 * np.abs(exact).max()
-    potential = flow.carried_energy(mu)
+    potential = flow.advected_energy(mu)
     mean = (
         np.mean(0.5 * (ax**2 + ay**2)) if make is cj.models.mhd else -np.mean(np.sin(torus.grid()[1]) * torus.values(a))
     )

@@ -61,7 +61,7 @@ def _above(flat: Host, n: int, m: int) -> Host:
     return flat[:, m : (n - m) * n : n + 1]
 
 
-class FewDegrees(eqx.Module):
+class SparseDegrees(eqx.Module):
     """Fields with few (l, m), whose matrices have few diagonals that are not 0; for compiled programs.
 
     There is a row for each wrapped diagonal, which holds m and, from row m on, −m for m > n/2, and a last one of zeros.
@@ -73,7 +73,7 @@ class FewDegrees(eqx.Module):
     basis: Float[Array, "r q n"]
 
     @staticmethod
-    def of(n: int, at: Host) -> "FewDegrees":
+    def of(n: int, at: Host) -> "SparseDegrees":
         """Modes by their places l² + l + m in the coefficients."""
         degree = np.sqrt(at).astype(int)
         order = at - degree**2 - degree
@@ -91,7 +91,7 @@ class FewDegrees(eqx.Module):
             V = lowest(n, k, l[of].max() + 1)[:, l[of] - k] * (np.sqrt(0.5) if k else 1.0)
             basis[r[of], q[of], begin : begin + n - k] = np.sqrt(n / (4 * np.pi)) * V.T
         where = (r * sign.shape[1] + q)[which.ravel()].reshape(at.shape) + sign.size * (order < 0)
-        return FewDegrees(placed(where), placed(row), placed(sign), placed(basis))
+        return SparseDegrees(placed(where), placed(row), placed(sign), placed(basis))
 
     def matrix(self, coefficients: Callable[[Array, int], Coefficients]) -> Matrix:
         """The matrix of the field whose coefficients(at, size) are amplitudes, flattened, of that size."""

@@ -11,7 +11,7 @@ from .flow import FluidFlow
 from .surface import Coefficients, Matrix, compiled
 
 
-class CarryingFlow(FluidFlow):
+class AdvectingFlow(FluidFlow):
     """States (W, Θ) of su(n) ⋉ su(n)*: the potential vorticity, and a field a that the flow advects.
 
     The equations are
@@ -39,9 +39,9 @@ class CarryingFlow(FluidFlow):
         """W."""
         return mu[..., 0, :, :]
 
-    def state(self, vorticity: Coefficients, carried: Coefficients) -> Array:
+    def state(self, vorticity: Coefficients, advected: Coefficients) -> Array:
         """(W, Θ) of a flow with these coefficients of ω and a."""
-        return jnp.stack([self.vorticity_matrix(vorticity), self.surface.matrix(carried)])
+        return jnp.stack([self.vorticity_matrix(vorticity), self.surface.matrix(advected)])
 
     # The equation.
 
@@ -55,21 +55,21 @@ class CarryingFlow(FluidFlow):
     @eqx.filter_jit
     def total(self, mu: Array) -> Float[Array, ""]:
         """h, the total energy times rate/norm of the surface."""
-        return self.hamiltonian(mu[0]) + self.surface.rate / self.surface.norm * self.carried_energy(mu)
+        return self.hamiltonian(mu[0]) + self.surface.rate / self.surface.norm * self.advected_energy(mu)
 
     # Fields.
 
-    def carried_coefficients(self, mu: Array) -> Coefficients:
+    def advected_coefficients(self, mu: Array) -> Coefficients:
         """The coefficients of a."""
         return self.surface.coefficients(mu[..., 1, :, :])
 
-    def carried(self, mu: Any, points: Any = None) -> Any:
+    def advected_field(self, mu: Any, points: Any = None) -> Any:
         """a on a grid."""
-        return self.surface.values(self.carried_coefficients(self._checked(mu)), points)
+        return self.surface.values(self.advected_coefficients(self._checked(mu)), points)
 
     def pictures(self, mu: Any) -> dict[str, Coefficients]:
         """Vorticity, and the current −Δa or the buoyancy."""
-        a = self.carried_coefficients(self._checked(mu))
+        a = self.advected_coefficients(self._checked(mu))
         magnetic = self.height is None
         name = "current $-\\Delta a$" if magnetic else "buoyancy $b$"
         vorticity = self.vorticity_coefficients(self._checked(mu))
@@ -78,13 +78,13 @@ class CarryingFlow(FluidFlow):
     # Diagnostics.
 
     @compiled
-    def carried_energy(self, mu: Array) -> Float[Array, ""]:
+    def advected_energy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½|∇a|²; with a height, of −a h."""
         if self.height is not None:
             return -self.surface.norm * jnp.sum((jnp.conj(self.height) * mu[1]).real)
         if self.surface.large:  # without coefficients: h has it in it
             return -0.5 * self.surface.norm * jnp.sum((jnp.conj(mu[1]) * self.surface.laplacian(mu[1])).real)
-        a = self.carried_coefficients(mu)
+        a = self.advected_coefficients(mu)
         return 0.5 * self.surface.weight * jnp.sum(self.surface.eigenvalues * jnp.abs(a) ** 2)
 
     @compiled
@@ -93,7 +93,7 @@ class CarryingFlow(FluidFlow):
         if self.surface.large:
             return self.surface.norm * jnp.sum((jnp.conj(mu[0]) * mu[1]).real)
         q = self.surface.coefficients(mu[0])
-        return self.surface.weight * jnp.sum((jnp.conj(q) * self.carried_coefficients(mu)).real)
+        return self.surface.weight * jnp.sum((jnp.conj(q) * self.advected_coefficients(mu)).real)
 
     def diagnostics(self, mu: Array) -> dict[str, Array]:
         """Kinetic energy and its spectrum, enstrophy, energy of the advected field, cross-helicity."""
@@ -101,7 +101,7 @@ class CarryingFlow(FluidFlow):
             "energy": self.energy(mu),
             "enstrophy": self.enstrophy(mu),
             "spectrum": self.spectrum(mu),
-            "carried_energy": self.carried_energy(mu),
+            "advected_energy": self.advected_energy(mu),
             "cross_helicity": self.cross_helicity(mu),
         }
 
@@ -119,7 +119,7 @@ class VorticityNoise(Noise):
         return jnp.stack([beta, jnp.zeros_like(beta)])
 
 
-def carrying_noise(noises: list[Any]) -> list[Any]:
+def advecting_noise(noises: list[Any]) -> list[Any]:
     """The noise of a flow for a flow with an advected field."""
 
     def wider(noise: Any) -> Any:

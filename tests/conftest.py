@@ -16,6 +16,8 @@ from hypothesis import settings
 from jax._src import compilation_cache
 from jax._src.interpreters import mlir
 
+import coadjoint  # noqa: F401, turns on float64, also for tests that use the compiler alone
+
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 settings.register_profile("coadjoint", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")))

@@ -47,13 +47,14 @@ class NativeLoop(NamedTuple):
 def pattern(x: Any) -> Hashable:
     """Of shared numbers that are constants: where they are exactly 0 or 1, or whole numbers.
 
-    Code is made for the pattern, and products with 0 and the like are left out; the other values are inputs.
+    Code is made for the pattern, and products with 0 and the like are left out; the other values are inputs. So is −0,
+    which is equal to 0, and would otherwise share the code of 0.
     """
     values = np.asarray(x)
     parts = np.stack([np.real(values), np.imag(values)], axis=-1) if values.dtype.kind == "c" else values
     fixed = parts.ravel().tolist()
     if parts.dtype.kind == "f":
-        fixed = [v if v in (0.0, 1.0) else None for v in fixed]
+        fixed = [v if v == 1.0 or (v == 0.0 and math.copysign(1.0, v) > 0.0) else None for v in fixed]
     return values.shape, values.dtype, tuple(fixed)
 
 

@@ -49,3 +49,13 @@ def test_a_divisor_whose_inverse_is_out_of_range():
         assert not called(native, X, (np.array(a),))[1].any()
     out, _ = called(made(lambda x: x / 1e308, X), X)
     np.testing.assert_array_equal(out, X / 1e308)
+
+
+def test_the_sign_of_zero_is_no_part_of_a_pattern():
+    """0 and −0 are equal, so that code made for the one would be taken for the other: −0 is an input."""
+    for dtype in (float, np.float32, complex):
+        zero, minus = np.zeros(2, dtype), -np.zeros(2, dtype)
+        assert pattern(zero) != pattern(minus) and pattern(minus)[2] == (None,) * len(pattern(minus)[2])
+    fn = lambda x, a: jnp.arctan2(a, -jnp.abs(x))
+    for a in (np.array([0.0, -0.0]), np.array([-0.0, 0.0]), np.array([-0.0, -0.0])):
+        np.testing.assert_allclose(called(made(fn, X[:2], [a]), X[:2], [a])[0], np.arctan2(a, -np.abs(X[:2])))

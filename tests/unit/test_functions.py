@@ -52,6 +52,7 @@ def test_arrays_captured_inside_a_nested_jit_are_inputs_too():
 DIFFERENT = {
     "literal": (lambda m: 2.0 * m, lambda m: 2.5 * m),
     "sign of zero": (lambda m: m + 0.0, lambda m: m + (-0.0)),
+    "sign of an imaginary zero": (lambda m: m + complex(1.0, 0.0), lambda m: m + complex(1.0, -0.0)),
     "type of literal": (lambda m: m**2, lambda m: m**2.0),
     "primitive": (lambda m: jnp.sin(m), lambda m: jnp.cos(m)),
     "order": (lambda m: m[0] - m[1], lambda m: m[1] - m[0]),
@@ -74,6 +75,14 @@ def test_other_code_is_another_object(name):
     one, two = DIFFERENT[name]
     assert code(one) == code(one)
     assert code(one) != code(two)
+
+
+def test_a_captured_array_is_no_argument():
+    """Two functions with the same operations, of which one takes what the other one has captured."""
+    two = intern(lambda m, p: jnp.sum(m * p), X, X)
+    one = intern(lambda m: jnp.sum(jnp.array([1.0, 2.0, 3.0]) * m), X)
+    assert one.code != two.code
+    assert float(one(x)) == float(two(x, jnp.array([1.0, 2.0, 3.0])))
 
 
 def test_another_shape_or_type_is_other_code():

@@ -153,6 +153,29 @@ def test_members_that_are_done_are_frozen():
     np.testing.assert_array_equal(compiled(halve, x, width=4)[0], compiled(halve, x, width=1)[0])
 
 
+FOREVER = {  # loops that do not end for these numbers
+    "of what varies": lambda x, a: jax.lax.while_loop(lambda s: s[0] > -9.0, lambda s: 1.0 * s, x),
+    "of numbers that are shared": lambda x, a: x + jax.lax.while_loop(lambda s: s < 1.0, lambda s: 1.0 * s, a),
+    "of known numbers": lambda x, a: x + jax.lax.while_loop(lambda s: s < 1.0, lambda s: 1.0 * s, 0.5),
+    "inside of a loop": lambda x, a: jax.lax.fori_loop(
+        0, jnp.int32(x[0]), lambda k, s: FOREVER["of what varies"](s, a), x
+    ),
+    "inside of a scan": lambda x, a: jax.lax.scan(
+        lambda s, _: (FOREVER["of numbers that are shared"](s, a), None), x, None, 2
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", FOREVER)
+def test_loops_of_branches_that_are_not_taken(name):
+    """They make no pass, though all branches are evaluated."""
+    fn = lambda x, a: jax.lax.switch(2 * (x[0] > 2.0), [jnp.sin, lambda x: FOREVER[name](x, a), jnp.cos], x)
+    x = np.array([[3.0, 1.0], [1.0, 2.0], [5.0, 0.3], [-1.0, 7.0]])
+    for width in (1, 4):
+        out = compiled(fn, x, (np.array(0.3),), width=width)[0]
+        np.testing.assert_allclose(out, np.where(x[:, :1] > 2.0, np.cos(x), np.sin(x)), rtol=1e-14)
+
+
 @pytest.mark.parametrize("thorough", [False, True])
 @pytest.mark.parametrize("width", [1, 8])
 def test_a_word_that_counts_steps(width, thorough):

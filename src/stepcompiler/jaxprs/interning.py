@@ -166,7 +166,7 @@ def _jaxpr_key(jaxpr: jex.Jaxpr) -> Hashable:
         )
         for eqn in jaxpr.eqns
     )
-    return (head, body, tuple(atom(v) for v in jaxpr.outvars))
+    return (len(jaxpr.constvars), head, body, tuple(atom(v) for v in jaxpr.outvars))
 
 
 def value_key(value: Any) -> Hashable:
@@ -179,8 +179,8 @@ def value_key(value: Any) -> Hashable:
         return (type(value).__name__, tuple(value_key(v) for v in value))
     if isinstance(value, dict):
         return ("dict", tuple((str(k), value_key(v)) for k, v in sorted(value.items(), key=str)))
-    if isinstance(value, float):
-        return ("float", np.float64(value).tobytes())
+    if isinstance(value, (float, complex)):  # 0.0 and −0.0 are equal, and NaN is not
+        return (type(value).__name__, np.asarray(value).tobytes())
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) and not isinstance(value, jax.core.Tracer):
         array = np.asarray(value)
         return ("array", array.shape, str(array.dtype), array.tobytes())

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jax.extend import core as jex
 
 from ..hints import likely_p, low_precision_p, no_fma_p, parts_of_unlikely, unlikely_p
 from ..jaxprs.data_movement import objects, row
@@ -69,7 +70,7 @@ def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArra
     label, entry = code.fresh("unlikely"), code.block
     code.branch(code.everywhere(evaluator.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
     outside, evaluator.guards = evaluator.guards, []
-    out = evaluator.evaluate(called(eqn), list(xs))
+    out = _evaluated_if(evaluator, condition, called(eqn), xs)
     guards = [scalar("or", otherwise, g) for g in evaluator.guards]
     news = [evaluator.operand(e) for x in out for e in x.ravel()]
     if guards:
@@ -85,6 +86,21 @@ def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArra
     evaluator.guards = [*outside, *values[len(before) :]]
     ends = np.cumsum([0, *(x.size for x in out)])
     return [objects(values[a:b], x.shape) for a, b, x in zip(ends, ends[1:], out, strict=False)]
+
+
+def _evaluated_if(evaluator: Any, condition: Any, program: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
+    """A branch, whose loops make no pass where the condition does not hold: there they might never end."""
+    outside, evaluator.active = evaluator.active, evaluator.scalar("and", evaluator.active, condition)
+    out = evaluator.evaluate(program, list(xs))
+    evaluator.active = outside
+    return out
+
+
+def may_run_forever(eqn: Any) -> bool:
+    """Whether an operation is a loop of an unknown number of passes, or has one inside."""
+    return eqn.primitive.name == "while" or any(
+        may_run_forever(inner) for jaxpr in jex.jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
+    )
 
 
 def _linear_solve(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -103,7 +119,7 @@ def _cond(evaluator: Any, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[La
     tests = [scalar("eq", i, number(k, i.dtype)) for k in range(len(branches))]
     for branch, chosen in zip(branches, tests, strict=True):
         evaluator.guards = []
-        outs.append(evaluator.evaluate(branch, list(xs)))
+        outs.append(_evaluated_if(evaluator, chosen, branch, xs))
         guards += [scalar("or", scalar("not", chosen), g) for g in evaluator.guards]
     evaluator.guards = [*outside, *guards]
     result = outs[-1]
@@ -244,7 +260,7 @@ class Loop:
         code.lines.append(f"  br label %{label}.head")
         code.begin(f"{label}.head")
         top = len(code.lines)
-        p = evaluator.operand(self.test(self.tree(values)))
+        p = evaluator.operand(evaluator.scalar("and", evaluator.active, self.test(self.tree(values))))
         going = code.everywhere(p, "or")
         code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
         code.begin(f"{label}.body")

@@ -62,6 +62,7 @@ class Evaluator:
         self._grouped = False
         self.trusting = True  # what is likely is taken for true
         self.guards: list[Any] = []  # what was taken for true
+        self.active: Any = np.True_  # whether the branch that is being evaluated is taken
         self.rough = False  # what is written need have few digits
         self.factors: list[tuple] = []  # of what is the same everywhere: what must be in range (see `_in_range`)
         self.uniforms: list[tuple[Array, Value]] = []  # what the code reads of what is the same everywhere
@@ -99,7 +100,8 @@ class Evaluator:
             return MOVES[name](eqn.params, *xs)
         if name in control_flow_rules.CALLS:
             return RULES[name](self, eqn, *xs)
-        if not any_varies(*xs) and name not in reduction_rules.FOLDED:
+        by_jax = not any_varies(*xs) and name not in reduction_rules.FOLDED
+        if by_jax and (known(self.active) or not control_flow_rules.may_run_forever(eqn)):
             about = name, tuple(v.aval for v in eqn.invars), *eqn.params.items()
             return self.once(about, [e for x in xs for e in x.ravel()], lambda: _by_jax(jaxpr, eqn, xs))
         if name not in RULES:

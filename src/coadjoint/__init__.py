@@ -67,7 +67,7 @@ if _TYPE_CHECKING:
         Trapezoidal,
         recommend,
     )
-    from .numerics.rootfind import Info
+    from .numerics.rootfind import SolveInfo
     from .runtime.ensemble import ensemble
     from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
     from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
@@ -96,7 +96,7 @@ _PUBLIC = {
         "ImplicitMidpoint Integrator IsospectralMidpoint LieMidpoint LieTrotter NinomiyaVictoir RKMK "
         "Recommendation Strang TMK TMK15 TMKLevy TMKWeak Tableau Tau Trapezoidal recommend"
     ),
-    ".numerics.rootfind": "Info",
+    ".numerics.rootfind": "SolveInfo",
     ".runtime.ensemble": "ensemble",
     ".runtime.reducers": "Covariance Mean Quantiles Reducer",
     ".runtime.results": "Ensemble Solution Stats UnsolvedStepError",
@@ -136,7 +136,6 @@ __all__ = [
     "ImplicitMidpoint",
     "Increment",
     "Increments",
-    "Info",
     "Integrator",
     "IsospectralMidpoint",
     "LieAlgebra",
@@ -154,6 +153,7 @@ __all__ = [
     "Sample",
     "Semidirect",
     "Solution",
+    "SolveInfo",
     "Stats",
     "StoreError",
     "Stored",

@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 from stepcompiler.device_arrays import placed
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
-from .noises import HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, UnplacedSalt, WithoutParams
+from .noises import DeferredSalt, HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, WithoutParams
 from .numerics import validation
 from .numerics.signatures import check_captured, check_function, check_signature, described
 from .params import whole
@@ -86,7 +86,7 @@ class Tracer(NamedTuple):
         """The user's noise as a `Noise`."""
         if isinstance(noise, Salt):
             return self._salt(noise)
-        if isinstance(noise, UnplacedSalt):
+        if isinstance(noise, DeferredSalt):
             return self._salt_of_params(noise)
         if isinstance(noise, Noise):
             return noise if type(noise).__module__.startswith("coadjoint.") else self._own_noise(noise)
@@ -154,7 +154,7 @@ class Tracer(NamedTuple):
         check_elements(self.algebra.value, "beta", stack)
         return Salt(stack)
 
-    def _salt_of_params(self, noise: UnplacedSalt) -> SaltOfParams:
+    def _salt_of_params(self, noise: DeferredSalt) -> SaltOfParams:
         if self.params is None:
             raise ValueError(
                 "noise: salt(...) has a function of params, but the system has none: give System(..., params=...)."

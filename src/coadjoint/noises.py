@@ -74,7 +74,7 @@ class SaltOfParams(Noise):
         return jnp.tensordot(dS, self.beta(params), axes=1)
 
 
-class UnplacedSalt:
+class DeferredSalt:
     """The result of `salt` with a function of the params, before a system with params uses it."""
 
     def __init__(self, beta: Callable, scale: Callable | None = None):
@@ -108,7 +108,7 @@ class Stirring(Noise):
         """Zero: stirring does not act along the orbit."""
         return jnp.zeros_like(mu)
 
-    def push(self, dS: Float[Array, " M"]) -> State:
+    def stirring_increment(self, dS: Float[Array, " M"]) -> State:
         """Σ_i f_i dS^i."""
         return self.factor * self.fields.apply(None, dS)  # type: ignore[arg-type]
 
@@ -184,9 +184,9 @@ def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
             raise TypeError(
                 "give salt a function beta(params), or an array beta and a function scale(params), not both."
             )
-        return UnplacedSalt(beta)
+        return DeferredSalt(beta)
     fixed = _fixed_salt(beta)
-    return fixed if scale is None else UnplacedSalt(lambda params: fixed.beta, scale)
+    return fixed if scale is None else DeferredSalt(lambda params: fixed.beta, scale)
 
 
 def _fixed_salt(beta: Any) -> Salt:

@@ -173,12 +173,12 @@ class System(eqx.Module):
         """D(μ, dt)."""
         return mu if self.dissipation is None else self.dissipation(mu, dt, *self._args)
 
-    def push(self, dS: Float[Array, " M"]) -> State:
+    def stirring_increment(self, dS: Float[Array, " M"]) -> State:
         """Σ_i f_i dS^i of stirring that is white in time."""
         total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
         start = 0
         for n in self.noises:
-            total = total + n.push(dS[start : start + n.size]) if isinstance(n, Stirring) else total
+            total = total + n.stirring_increment(dS[start : start + n.size]) if isinstance(n, Stirring) else total
             start += n.size
         return total
 

@@ -184,14 +184,14 @@ def pull_back(a, s, m, w):
 
 
 @compiled
-def transport(a, s, m):
-    """One step from m: the new state, and the new anchor; `change`, and where `settle` goes by it."""
+def drift_free_flow(a, s, m):
+    """One step from m: the new state, and the new anchor; `change`, and where `drift_free_from_change` goes by it."""
     sigma, mu, c = a.algebra.element(s), a.algebra.element(m), a.algebra.coordinates
-    start = a.algebra.anchor(mu)
-    moved, anchor = a.algebra.transport(sigma, mu, start)
+    start = a.algebra.orbit_memory(mu)
+    moved, orbit_memory = a.algebra.drift_free_flow(sigma, mu, start)
     change = a.algebra.change(sigma, mu)
-    by_change, _ = a.algebra.settle(sigma, mu, change, start)
-    return c(moved), anchor, (c(change), c(by_change))
+    by_change, _ = a.algebra.drift_free_from_change(sigma, mu, change, start)
+    return c(moved), orbit_memory, (c(change), c(by_change))
 
 
 @compiled
@@ -226,7 +226,7 @@ def test_flow(name, data):
     (moved, _), (derived, _), (cured, _, (change, by_change)) = (
         flow(name, s, m, zero, zero),
         flow(name, s, m, zero, zero, derived=True),
-        transport(name, s, m),
+        drift_free_flow(name, s, m),
     )
     truth = exact.flow(constants(name), s, m)
     close("flow = series", moved, truth, grown * norm(m))
@@ -299,7 +299,7 @@ def test_transport_without_all_casimirs(name, data):
     case = ALGEBRAS[name]
     if case.degree == 0 and abs(m[1]) < 1e-3:
         m = m + np.eye(3)[1]  # the Casimir m₀/m₁ must exist
-    hi, lo, _ = transport(name, s, m)
+    hi, lo, _ = drift_free_flow(name, s, m)
     close("transport", exact.flow_residual(constants(name), s, m, hi, lo), 0 * m, growth(name, s) * norm(m), 1e-29)
     value = float(case.hidden(m))
     for moved in flow(name, s, m, 0 * m, 0 * m)[0], hi:
@@ -362,8 +362,8 @@ def test_dexp_star(name, data):
 @compiled
 def cayley(a, s, z, m):
     d = a.derived
-    anchor = a.algebra.anchor(a.algebra.element(m))
-    moved, _ = a.algebra.cayley_transport(a.algebra.element(s), a.algebra.element(m), anchor)
+    orbit_memory = a.algebra.orbit_memory(a.algebra.element(m))
+    moved, _ = a.algebra.drift_free_cayley_flow(a.algebra.element(s), a.algebra.element(m), orbit_memory)
     forth, rate = jax.jvp(lambda x: a.cayley_flow(x, m), (s,), (a.dcayinv(-s, z),))
     dcayinv, dcay_star = a.dcayinv(s, z), a.dcay_star(s, m)
     return {

@@ -286,7 +286,16 @@ def test_steps_after_a_careful_one_are_taken_by_the_program_before_it(compilatio
 def test_unknown_names_are_not_exported():
     for name in cj.__all__:
         assert getattr(cj, name) is not None
-    assert {"open", "run", "resume", "Info", "Increment", "Needs", "Driver", "Reducer", "Ensemble", "Stats"} <= set(
-        dir(cj)
-    )
+    assert {
+        "open",
+        "run",
+        "resume",
+        "SolveInfo",
+        "Increment",
+        "Needs",
+        "Driver",
+        "Reducer",
+        "Ensemble",
+        "Stats",
+    } <= set(dir(cj))
     assert not {"numerics", "native", "runtime", "store"} & set(dir(cj))

@@ -42,7 +42,7 @@ def test_every_integrator_is_in_the_table():
 # ------------------------------------------------------------------------------------------------- costs
 
 
-ACTIONS = ("flow", "change", "transport", "dexp_star", "dcay_star")
+ACTIONS = ("flow", "change", "drift_free_flow", "dexp_star", "dcay_star")
 
 
 def marked(fn, name):

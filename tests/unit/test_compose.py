@@ -178,7 +178,7 @@ def test_se3_is_a_semidirect_product():
     def both(x, y):
         return [
             {method: getattr(algebra, method)(x, y) for method in METHODS}
-            | {"transport": algebra.transport(x, y, algebra.anchor(y))[0], "casimirs": algebra.casimirs(y)}
+            | {"transport": algebra.drift_free_flow(x, y, algebra.orbit_memory(y))[0], "casimirs": algebra.casimirs(y)}
             for algebra in (mine, closed)
         ]
 
@@ -332,11 +332,11 @@ def test_hidden_casimirs_of_magnetised_matrices_do_not_drift(given):
 def test_casimirs_that_depend_on_each_other_do_not_count_twice():
     """|b|² and its powers are not the cubic Casimir of su(3): double-double is needed."""
     algebra = cj.StructureConstants(SU3, casimirs=lambda m: jnp.stack([m @ m, (m @ m) ** 2, (m @ m) ** 3]))
-    assert algebra.anchor(jnp.ones(8)).shape == (8,)
+    assert algebra.orbit_memory(jnp.ones(8)).shape == (8,)
     complete = cj.StructureConstants(
         SU3, casimirs=lambda m: jnp.stack([m @ m, jnp.einsum("abc,a,b,c", jnp.asarray(CUBIC), m, m, m)])
     )
-    assert complete.anchor(jnp.ones(8)).shape == (2,)
+    assert complete.orbit_memory(jnp.ones(8)).shape == (2,)
 
 
 def test_a_product_may_act_and_a_semidirect_product_too():

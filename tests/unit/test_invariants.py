@@ -80,7 +80,7 @@ def test_what_steps_are_brought_back_to_is_as_before():
     assert knows_all_casimirs(cj.StructureConstants(so(4)))
     algebra = cj.StructureConstants(so(5))
     assert not knows_all_casimirs(algebra)
-    assert algebra.anchor(jnp.ones(10)).shape == (10,)
+    assert algebra.orbit_memory(jnp.ones(10)).shape == (10,)
 
 
 def test_unknown_casimirs_are_reported_by_the_orbit():

@@ -9,8 +9,8 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.fluids import laplacians as dg
-from coadjoint.integrators import matrix, matrix_series, past, products
-from coadjoint.integrators.matrix import Rule, _Step, products_step, tanh
+from coadjoint.integrators import extrapolation, matrix_products, su_n_series, su_n_solver
+from coadjoint.integrators.su_n_solver import Rule, _Step, products_step, tanh
 from coadjoint.numerics import split_complex as sc
 from coadjoint.runtime import blas, results
 from coadjoint.runtime.backends import sharded_backend, xla
@@ -138,10 +138,10 @@ def test_energy_is_kept_by_both_maps_of_tmk():
 
 def test_products_are_taken_for_matrices_that_are_not_small_and_only_there():
     made = system(9, 1.0)
-    assert cj.TMK().products(made) is not None
-    assert cj.TMK().products(system(5, 1.0)) is None
-    assert cj.TMK(solver="fixed_point").products(made) is None
-    assert cj.LieMidpoint().products(made) is not None
+    assert cj.TMK().products_rule(made) is not None
+    assert cj.TMK().products_rule(system(5, 1.0)) is None
+    assert cj.TMK(solver="fixed_point").products_rule(made) is None
+    assert cj.LieMidpoint().products_rule(made) is not None
     with pytest.raises(ValueError, match="is for matrices that are moved by conjugation"):
         cj.solve(*cj.models.rigid_body(), t1=1.0, dt=0.1, key=0, integrator=cj.TMK(solver="products"))
 
@@ -233,7 +233,7 @@ def test_symmetric_products_by_two_real_ones(sign, right):
 
 @jax.jit
 def _one_less(s):
-    E, digits, _ = matrix_series.one_less(sc.pair(s).astype(sc.F32), False)
+    E, digits, _ = su_n_series.inverse_minus_one(sc.pair(s).astype(sc.F32), False)
     return sc.unpair(E, len(s)), digits
 
 
@@ -262,7 +262,7 @@ def test_fields_of_corrections_are_in_single_precision():
 def test_a_trace_is_left_out():
     """By its n entries: what is left has none, and is X elsewhere."""
     X = np.asarray(skew(9, 1.0, 1)) + 0.7j * np.eye(9)
-    got = np.asarray(products._without_trace(jnp.asarray(X)))
+    got = np.asarray(matrix_products._without_trace(jnp.asarray(X)))
     np.testing.assert_allclose(got, X - np.trace(X) / 9 * np.eye(9), rtol=0, atol=1e-15)
 
 
@@ -274,10 +274,10 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     rule = Rule(mean=False, exp=False, tol=1e-12, most=10)
     step = lambda: jax.jit(lambda W: products_step(rule, W, field, N))(W)
     want = step()
-    for module in (sc, dg, matrix, matrix_series):
+    for module in (sc, dg, su_n_solver, su_n_series):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(sc, "_LARGE", 8)
-    monkeypatch.setattr(matrix, "_SMOOTH", 8)
+    monkeypatch.setattr(su_n_solver, "_SMOOTH", 8)
     got = step()
     assert got.converged and got.residual < 1e-12
     np.testing.assert_allclose(got.S, want.S, rtol=0, atol=1e-12)
@@ -321,24 +321,24 @@ def test_without_noise_a_step_starts_from_the_last_ones(tmp_path):
 def test_the_polynomial_through_the_last_steps():
     """Exact for the polynomial whose degree fits, and where a path is rough not of a high degree."""
     n, dt, one = 5, np.asarray(0.1), np.ones(())
-    remembered, extrapolated = jax.jit(past.remembered), jax.jit(past.extrapolated)
+    append_step, extrapolate = jax.jit(extrapolation.append_step), jax.jit(extrapolation.extrapolate)
     matrix = lambda t: np.stack([np.full((n, n), t), np.full((n, n), t**3 - t)])
 
     def after(path):
-        kept = past.no_past(n)
+        kept = extrapolation.empty_history(n)
         for k, x in enumerate(path):
-            kept = remembered(kept, past.Start(x, x, x, one, one, np.asarray(k)), dt)
+            kept = append_step(kept, extrapolation.Prediction(x, x, x, one, one, np.asarray(k)), dt)
         return kept
 
     times = 0.1 * np.arange(13)
-    found = extrapolated(after(map(matrix, times)), dt, one)
+    found = extrapolate(after(map(matrix, times)), dt, one)
     np.testing.assert_allclose(found.D, matrix(1.3), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.S, found.D)
     assert bool(found.near)
-    other = extrapolated(after(map(matrix, times)), 2 * dt, one)
+    other = extrapolate(after(map(matrix, times)), 2 * dt, one)
     assert int(other.known) == 0 and not bool(other.near)
     rough = [np.random.default_rng(k).normal(size=(2, n, n)) for k in range(13)]
-    found = extrapolated(after(rough), dt, one)
+    found = extrapolate(after(rough), dt, one)
     assert not bool(found.near) and float(jnp.abs(found.D).max()) < 10
 
 
@@ -446,7 +446,7 @@ def test_runs_as_a_gpu_takes_them(monkeypatch):
     method = lambda **options: cj.TMK(tau=cj.Cayley(), tol=1e-12, **options)
     runs = lambda **options: {k: cj.solve(*flow(), integrator=method(**options), **given) for k, flow in FLOWS.items()}
     on_cpu = runs(solver="fixed_point")
-    for module in (sc, dg, matrix, matrix_series, sharded_backend, xla):
+    for module in (sc, dg, su_n_solver, su_n_series, sharded_backend, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(sc, "_LARGE", 8)
     jax.clear_caches()  # what was traced for a CPU

@@ -195,13 +195,13 @@ def test_su_spins_are_quantum_spins_in_product_states():
 def test_large_lattices_are_done_in_parts(monkeypatch):
     """What is mapped over many spins part by part is what is mapped over all at once, and so are derivatives."""
     algebra, (sigma, mu) = cj.SO3() ** 10, np.random.default_rng(0).standard_normal((2, 30))
-    anchor = algebra.anchor(mu)
+    orbit_memory = algebra.orbit_memory(mu)
 
-    def everything(sigma, mu, anchor):
+    def everything(sigma, mu, orbit_memory):
         turned = jax.jacfwd(lambda x: algebra.flow(x, mu))(sigma)
-        return algebra.flow(sigma, mu), algebra.transport(sigma, mu, anchor), algebra.casimirs(mu), turned
+        return algebra.flow(sigma, mu), algebra.drift_free_flow(sigma, mu, orbit_memory), algebra.casimirs(mu), turned
 
-    traced = lambda: jax.jit(lambda *args: everything(*args))(sigma, mu, anchor)  # anew
+    traced = lambda: jax.jit(lambda *args: everything(*args))(sigma, mu, orbit_memory)  # anew
     whole = traced()
     monkeypatch.setattr(product, "_MANY", 8)
     monkeypatch.setattr(product, "_TOGETHER", 4)  # two parts, and a rest

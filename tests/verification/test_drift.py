@@ -87,7 +87,7 @@ def cured_and_plain(algebra):
     element, coordinates = algebra.element, algebra.coordinates
 
     def cured(s, m):
-        return coordinates(algebra.transport(element(s), element(m), algebra.anchor(element(m)))[0])
+        return coordinates(algebra.drift_free_flow(element(s), element(m), algebra.orbit_memory(element(m)))[0])
 
     def plain(s, m):
         return coordinates(algebra.flow(element(s), element(m)))
@@ -137,10 +137,10 @@ def cured_chain(algebra):
     """transport by each σ in turn, as a function of μ₀ and the stacked σ: the states."""
 
     def step(state, sigma):
-        mu, anchor = algebra.transport(sigma, *state)
-        return (mu, anchor), mu
+        mu, orbit_memory = algebra.drift_free_flow(sigma, *state)
+        return (mu, orbit_memory), mu
 
-    return jax.jit(lambda mu0, sigmas: jax.lax.scan(step, (mu0, algebra.anchor(mu0)), sigmas)[1])
+    return jax.jit(lambda mu0, sigmas: jax.lax.scan(step, (mu0, algebra.orbit_memory(mu0)), sigmas)[1])
 
 
 def random_state_of_spectrum(eigenvalues):
@@ -212,11 +212,11 @@ class Cured(cj.Integrator):
     claims: ClassVar[cj.Claims] = cj.Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=False)
 
     def init(self, system, mu):
-        return system.algebra.anchor(mu)
+        return system.algebra.orbit_memory(mu)
 
     def step(self, system, mu, t, dt, dS, carry):
         mu, _, info = self.direct.step(system, mu, t, dt, dS, None)
-        mu, carry = system.algebra.transport(jnp.zeros_like(mu), mu, carry)  # σ = 0: nothing but the cure
+        mu, carry = system.algebra.drift_free_flow(jnp.zeros_like(mu), mu, carry)  # σ = 0: nothing but the cure
         return mu, carry, info
 
 
@@ -249,7 +249,7 @@ def test_the_cure_is_capped():
     """From an anchor that is wrong by 1 % a step moves the state by 16 ulps at most, not by 1 %."""
     for algebra in (cj.SO3(), cj.SE3(), cj.StructureConstants(SO4)):
         mu = jnp.asarray(np.random.default_rng(3).standard_normal(algebra.dim))
-        moved, _ = jax.jit(algebra.transport)(jnp.zeros(algebra.dim), mu, algebra.anchor(1.01 * mu))
+        moved, _ = jax.jit(algebra.drift_free_flow)(jnp.zeros(algebra.dim), mu, algebra.orbit_memory(1.01 * mu))
         assert 4 < ulps(np.asarray(moved), np.asarray(mu)) < 17
 
 

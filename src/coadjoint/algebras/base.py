@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .automorphisms import automorphism_error
-from .casimirs import cure, independent_casimirs, index, knows_all_casimirs, polynomial_casimirs
+from .casimirs import independent_casimirs, index, knows_all_casimirs, polynomial_casimirs, project_casimirs
 from .constants import commuting_blocks
 from .exponentials import expm, flow, flow_doubledouble, mean_flow, phi1
 from .invariants import adjoint_errors, evaluate, higher_casimirs
@@ -182,33 +182,35 @@ class LieAlgebra(eqx.Module):
         """The number of independent Casimirs: the corank of J(μ) at a generic μ."""
         return index(self)
 
-    def anchor(self, mu: State) -> PyTree:
-        """What must be remembered of the start μ₀, besides the state, for `transport` not to drift.
+    def orbit_memory(self, mu: State) -> PyTree:
+        """What must be remembered of the start μ₀, besides the state, for `drift_free_flow` not to drift.
 
         If all Casimirs are known, their values; if not, the low-order words of a state in double-double.
         """
         return self.casimirs(mu) if knows_all_casimirs(self) else jnp.zeros(self.dim)
 
-    def lean(self, anchor: PyTree) -> PyTree:
-        """What `transport` needs of an anchor with noise, when there is no energy to be kept beside the Casimirs."""
-        return anchor
+    def without_energy_memory(self, orbit_memory: PyTree) -> PyTree:
+        """The part of the orbit memory that `drift_free_flow` needs with noise, when no energy is conserved."""
+        return orbit_memory
 
-    def transport(self, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
+    def drift_free_flow(self, sigma: Element, mu: State, orbit_memory: PyTree) -> tuple[State, PyTree]:
         """The action flow(σ, μ) without round-off drift: the new state and the new anchor.
 
         If all Casimirs are known the state is brought back to their values, by one regularised Newton step of at
         most a few ulps. If not, the action is computed in double-double.
         """
         if knows_all_casimirs(self):
-            return cure(self, self.flow(sigma, mu), anchor), anchor
-        high, low = flow_doubledouble(self, self.coordinates(sigma), self.coordinates(mu), anchor)
+            return project_casimirs(self, self.flow(sigma, mu), orbit_memory), orbit_memory
+        high, low = flow_doubledouble(self, self.coordinates(sigma), self.coordinates(mu), orbit_memory)
         return self.element(high), low
 
-    def settle(self, sigma: Element, mu: State, change: State, anchor: PyTree) -> tuple[State, PyTree]:
-        """`transport` for one who knows `change(σ, μ)` already; it may be of no use."""
-        if type(self).transport is LieAlgebra.transport and knows_all_casimirs(self):
-            return cure(self, mu + change, anchor), anchor
-        return self.transport(sigma, mu, anchor)
+    def drift_free_from_change(
+        self, sigma: Element, mu: State, change: State, orbit_memory: PyTree
+    ) -> tuple[State, PyTree]:
+        """`drift_free_flow` for one who knows `change(σ, μ)` already; it may be of no use."""
+        if type(self).drift_free_flow is LieAlgebra.drift_free_flow and knows_all_casimirs(self):
+            return project_casimirs(self, mu + change, orbit_memory), orbit_memory
+        return self.drift_free_flow(sigma, mu, orbit_memory)
 
     # The Cayley transform cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) in a faithful matrix representation, where there is one.
 
@@ -223,9 +225,9 @@ class LieAlgebra(eqx.Module):
         """Ad*_{cay(σ)} μ."""
         return self.flow(self.log_cayley(sigma), mu)
 
-    def cayley_transport(self, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
-        """`cayley_flow` without round-off drift, as `transport`."""
-        return self.transport(self.log_cayley(sigma), mu, anchor)
+    def drift_free_cayley_flow(self, sigma: Element, mu: State, orbit_memory: PyTree) -> tuple[State, PyTree]:
+        """`cayley_flow` without round-off drift, as `drift_free_flow`."""
+        return self.drift_free_flow(self.log_cayley(sigma), mu, orbit_memory)
 
     def dcayinv(self, sigma: Element, zeta: Element) -> Element:
         """The inverse of dcay_σ: δ ↦ (D cay(σ) δ) cay(σ)⁻¹."""
@@ -236,7 +238,7 @@ class LieAlgebra(eqx.Module):
         return self.element(_dcay_matrix(self, sigma).T @ self.coordinates(mu))
 
     @property
-    def by_conjugation(self) -> bool:
+    def is_matrix_conjugation(self) -> bool:
         """Whether states are skew-Hermitian matrices with flow(σ, W) = e^{−σ} W e^σ and cayley_flow alike."""
         return False
 

@@ -20,7 +20,7 @@ _CURE_ULPS = 16.0  # the largest correction of a step, in units of eps·|μ|
 _LARGEST_SEARCH = 40  # dimension up to which unknown Casimirs are searched for
 
 
-def cap(correction: Array, size2: Float[Array, ""], mu2: Float[Array, ""]) -> Array:
+def clip_correction(correction: Array, size2: Float[Array, ""], mu2: Float[Array, ""]) -> Array:
     """A correction of squared size `size2`, cut to a few ulps of |μ|: a cure removes round-off and nothing more."""
     limit2 = (_CURE_ULPS * jnp.finfo(jnp.float64).eps) ** 2 * mu2
     fits = likely(size2 <= limit2)
@@ -30,7 +30,7 @@ def cap(correction: Array, size2: Float[Array, ""], mu2: Float[Array, ""]) -> Ar
     return jnp.where(fits, correction, cut)
 
 
-def cure(algebra: "LieAlgebra", mu: Array, values: Float[Array, " k"]) -> Array:
+def project_casimirs(algebra: "LieAlgebra", mu: Array, values: Float[Array, " k"]) -> Array:
     """One Newton step towards the level set of the Casimirs, regularised where their gradients are dependent.
 
     δμ = −Gᵀ (G Gᵀ + λ)⁻¹ (C(μ) − values), G = DC(μ), λ a hundredth of the largest squared gradient: where the Casimirs
@@ -45,7 +45,7 @@ def cure(algebra: "LieAlgebra", mu: Array, values: Float[Array, " k"]) -> Array:
     G, error = scale[:, None] * G, scale * error
     M = G @ G.T + 0.01 * jnp.eye(len(error))
     step = -G.T @ _solve_positive(M, error)
-    return mu + jax.lax.stop_gradient(cap(step, jnp.sum(step * step), jnp.sum(mu * mu)))
+    return mu + jax.lax.stop_gradient(clip_correction(step, jnp.sum(step * step), jnp.sum(mu * mu)))
 
 
 def _solve_positive(M: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:

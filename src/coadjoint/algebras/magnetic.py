@@ -125,13 +125,13 @@ class MagneticSU(LieAlgebra):
             total = total + b * term
         return total
 
-    def anchor(self, mu: Pair) -> tuple[Matrix, Matrix, Matrix]:
+    def orbit_memory(self, mu: Pair) -> tuple[Matrix, Matrix, Matrix]:
         """(U, V, Θ₀) with Θ = UΘ₀Uᴴ and W = UVUᴴ."""
         return jnp.eye(self.n, dtype=self.dtype), mu[0], mu[1]
 
-    def transport(self, sigma: Pair, mu: Pair, anchor: tuple) -> tuple[Pair, tuple]:
+    def drift_free_flow(self, sigma: Pair, mu: Pair, orbit_memory: tuple) -> tuple[Pair, tuple]:
         """U ← e^{−ξ}U, kept unitary, and V ← V + [Θ₀, UᴴAU]: neither eigenvalues nor cross-helicities drift."""
-        return _moved(exp_skew(sigma[0]), self.su.dexp(-sigma[0], sigma[1]), anchor)
+        return _moved(exp_skew(sigma[0]), self.su.dexp(-sigma[0], sigma[1]), orbit_memory)
 
     # Cayley: cay(ξ + εu) = U(1 + εA), U = cay(ξ), A = RᴴuR, R = (1 − ξ/2)⁻¹.
 
@@ -143,9 +143,9 @@ class MagneticSU(LieAlgebra):
         """Ad*_{cay(σ)} μ."""
         return _acted(*_cayley(sigma), mu)
 
-    def cayley_transport(self, sigma: Pair, mu: Pair, anchor: tuple) -> tuple[Pair, tuple]:
-        """As `transport`, without eigenvalues."""
-        return _moved(*_cayley(sigma), anchor)
+    def drift_free_cayley_flow(self, sigma: Pair, mu: Pair, orbit_memory: tuple) -> tuple[Pair, tuple]:
+        """As `drift_free_flow`, without eigenvalues."""
+        return _moved(*_cayley(sigma), orbit_memory)
 
     def dcayinv(self, sigma: Pair, zeta: Pair) -> Pair:
         """(1 − σ/2) ζ (1 + σ/2) in dual numbers, less what has a trace."""
@@ -258,9 +258,9 @@ def _acted(u: Matrix, a: Matrix, mu: Pair) -> Pair:
     return jnp.stack([_skew(dagger(u) @ mu[0] @ u) + _commutator(theta, _skew(a)), theta])
 
 
-def _moved(step: Matrix, a: Matrix, anchor: tuple) -> tuple[Pair, tuple]:
+def _moved(step: Matrix, a: Matrix, orbit_memory: tuple) -> tuple[Pair, tuple]:
     """The state after U(1 + εA), from what is remembered of the start."""
-    u, v, start = anchor
+    u, v, start = orbit_memory
     u = unitary(dagger(step) @ u)
     v = v + _commutator(start, _skew(dagger(u) @ a @ u))
     W, theta = _skew(u @ v @ dagger(u)), _skew(u @ start @ dagger(u))

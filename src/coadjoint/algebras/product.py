@@ -177,32 +177,34 @@ class Product(LieAlgebra):
         """The largest of the factors."""
         return jnp.max(flatten(self._each(lambda f, m, s: f.orbit_error(m, s), mu, start)))
 
-    def anchor(self, mu: Vector) -> PyTree:
+    def orbit_memory(self, mu: Vector) -> PyTree:
         """What each factor remembers."""
-        return tuple(self._each(lambda f, m: f.anchor(m), mu))
+        return tuple(self._each(lambda f, m: f.orbit_memory(m), mu))
 
-    def lean(self, anchor: PyTree) -> PyTree:
+    def without_energy_memory(self, orbit_memory: PyTree) -> PyTree:
         """What each factor needs of that with noise."""
-        return tuple(kind.lean(own) for kind, own in zip(self.kinds, anchor, strict=True))
+        return tuple(kind.without_energy_memory(own) for kind, own in zip(self.kinds, orbit_memory, strict=True))
 
-    def transport(self, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
+    def drift_free_flow(self, sigma: Vector, mu: Vector, orbit_memory: PyTree) -> tuple[Vector, PyTree]:
         """Each factor in its own way."""
-        return self._transport(lambda f, *args: f.transport(*args), anchor, sigma, mu)
+        return self._transport(lambda f, *args: f.drift_free_flow(*args), orbit_memory, sigma, mu)
 
-    def settle(self, sigma: Vector, mu: Vector, change: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
+    def drift_free_from_change(
+        self, sigma: Vector, mu: Vector, change: Vector, orbit_memory: PyTree
+    ) -> tuple[Vector, PyTree]:
         """Each factor in its own way."""
-        return self._transport(lambda f, *args: f.settle(*args), anchor, sigma, mu, change)
+        return self._transport(lambda f, *args: f.drift_free_from_change(*args), orbit_memory, sigma, mu, change)
 
-    def cayley_transport(self, sigma: Vector, mu: Vector, anchor: PyTree) -> tuple[Vector, PyTree]:
+    def drift_free_cayley_flow(self, sigma: Vector, mu: Vector, orbit_memory: PyTree) -> tuple[Vector, PyTree]:
         """Each factor in its own way."""
-        return self._transport(lambda f, *args: f.cayley_transport(*args), anchor, sigma, mu)
+        return self._transport(lambda f, *args: f.drift_free_cayley_flow(*args), orbit_memory, sigma, mu)
 
-    def _transport(self, act: Callable, anchor: PyTree, *xs: Vector) -> tuple[Vector, PyTree]:
+    def _transport(self, act: Callable, orbit_memory: PyTree, *xs: Vector) -> tuple[Vector, PyTree]:
         def one(f, *args):
             moved, kept = act(f, *args)
             return f.coordinates(moved), kept
 
-        moved, kept = zip(*self._each(one, *xs, trees=anchor), strict=True)
+        moved, kept = zip(*self._each(one, *xs, trees=orbit_memory), strict=True)
         return flatten(moved), tuple(kept)
 
     # The group: for each factor its own, stacked where neighbours are equal; a tuple where there are several kinds.

@@ -10,7 +10,7 @@ from ..numerics.special_functions import arctan, stumpffs
 from ..numerics.vectors import cross, plus_cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra
-from .casimirs import cap
+from .casimirs import clip_correction
 from .so3 import SO3, Vec3, added, align, orthogonal, reciprocal, rescaling, rotation
 
 Vec6 = Float[Array, "6"]
@@ -116,25 +116,25 @@ class SE3(LieAlgebra):
         size = largest * jnp.linalg.norm(pi / jnp.where(largest > 0.0, largest, 1.0))
         return jnp.stack([size * jnp.linalg.norm(gamma), gamma @ gamma])
 
-    def anchor(self, mu: Vec6) -> tuple[Float[Array, "2"], Vec6]:
+    def orbit_memory(self, mu: Vec6) -> tuple[Float[Array, "2"], Vec6]:
         """(π₀·γ₀, |γ₀|²), and the low-order words of μ."""
         return self.casimirs(mu), jnp.zeros_like(mu)
 
-    def lean(self, anchor: tuple) -> tuple:
+    def without_energy_memory(self, orbit_memory: tuple) -> tuple:
         """Without the low-order words."""
-        return anchor[0], None
+        return orbit_memory[0], None
 
-    def transport(self, sigma: Vec6, mu: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
+    def drift_free_flow(self, sigma: Vec6, mu: Vec6, orbit_memory: tuple) -> tuple[Vec6, tuple]:
         """Act, and make good what μ was wrong by: rescale γ to |γ₀|, put π on its plane, π += γ (C₁ − π·γ)/|γ|².
 
         What adding to μ rounds off is kept for the next step: without noise the energy then does not drift either, and
-        with noise it is not kept (`lean`).
+        with noise it is not kept (`without_energy_memory`).
         """
-        return self.settle(sigma, mu, _turn(sigma, mu), anchor)
+        return self.drift_free_from_change(sigma, mu, _turn(sigma, mu), orbit_memory)
 
-    def settle(self, sigma: Vec6, mu: Vec6, change: Vec6, anchor: tuple) -> tuple[Vec6, tuple]:
-        """`transport` by a known change."""
-        values, low = anchor
+    def drift_free_from_change(self, sigma: Vec6, mu: Vec6, change: Vec6, orbit_memory: tuple) -> tuple[Vec6, tuple]:
+        """`drift_free_flow` by a known change."""
+        values, low = orbit_memory
         pi, gamma = _halves(jax.lax.stop_gradient(mu))
         along = pi @ gamma
         stretch = rescaling(gamma, None if low is None else low[3:], values[1])
@@ -142,7 +142,7 @@ class SE3(LieAlgebra):
         error = values[0] - along - (lacking + stretch * along)
         multiples = jnp.stack([error * reciprocal(values[1]), stretch])  # of γ, to be added to π and to γ
         size2 = (multiples @ multiples) * values[1]
-        multiples = cap(multiples, size2, pi @ pi + values[1])
+        multiples = clip_correction(multiples, size2, pi @ pi + values[1])
         moved = gamma + jax.lax.stop_gradient(change)[3:]
         high, low = added(mu, change, jnp.concatenate([multiples[0] * moved, multiples[1] * moved]), low)
         return high, (values, low)

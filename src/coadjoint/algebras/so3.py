@@ -11,7 +11,7 @@ from ..numerics.special_functions import arctan, half_cot, stumpff
 from ..numerics.vectors import cross
 from .automorphisms import rotation_error
 from .base import LieAlgebra
-from .casimirs import cap
+from .casimirs import clip_correction
 
 Vec3 = Float[Array, "3"]
 
@@ -99,23 +99,23 @@ class SO3(LieAlgebra):
         """|μ|²."""
         return self.casimirs(mu)
 
-    def anchor(self, mu: Vec3) -> tuple[Float[Array, "1"], Vec3]:
+    def orbit_memory(self, mu: Vec3) -> tuple[Float[Array, "1"], Vec3]:
         """|μ₀|², and the low-order words of μ."""
         return self.casimirs(mu), jnp.zeros_like(mu)
 
-    def lean(self, anchor: tuple) -> tuple:
+    def without_energy_memory(self, orbit_memory: tuple) -> tuple:
         """Without the low-order words."""
-        return anchor[0], None
+        return orbit_memory[0], None
 
-    def transport(self, sigma: Vec3, mu: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
+    def drift_free_flow(self, sigma: Vec3, mu: Vec3, orbit_memory: tuple) -> tuple[Vec3, tuple]:
         """Rotate, and rescale to |μ₀| by what μ was wrong; what adding to μ rounds off is kept for the next step."""
-        return self.settle(sigma, mu, turn(sigma, mu), anchor)
+        return self.drift_free_from_change(sigma, mu, turn(sigma, mu), orbit_memory)
 
-    def settle(self, sigma: Vec3, mu: Vec3, change: Vec3, anchor: tuple) -> tuple[Vec3, tuple]:
-        """`transport` by a known change."""
-        values, low = anchor
+    def drift_free_from_change(self, sigma: Vec3, mu: Vec3, change: Vec3, orbit_memory: tuple) -> tuple[Vec3, tuple]:
+        """`drift_free_flow` by a known change."""
+        values, low = orbit_memory
         stretch = rescaling(jax.lax.stop_gradient(mu), low, values[0])
-        stretch = cap(stretch, stretch * stretch, jnp.ones(()))  # in units of μ
+        stretch = clip_correction(stretch, stretch * stretch, jnp.ones(()))  # in units of μ
         high, low = added(mu, change, stretch * jax.lax.stop_gradient(mu + change), low)
         return high, (values, low)
 
@@ -167,11 +167,13 @@ def orthogonal(g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return g + jax.lax.stop_gradient(0.5 * (g - g @ (g.T @ g)))
 
 
-def added(mu: Array, change: Array, cure: Array, low: Array | None) -> tuple[Array, Array | None]:
+def added(mu: Array, change: Array, correction: Array, low: Array | None) -> tuple[Array, Array | None]:
     """μ + change and what cures μ, which is round-off; and what adding rounds off, if that is kept in `low`."""
     if low is None:
-        return mu + (change + jax.lax.stop_gradient(cure)), None
-    high, low = dd.fast_two_sum(mu, change + jax.lax.stop_gradient(low + cure))  # exact, or to the change's last digit
+        return mu + (change + jax.lax.stop_gradient(correction)), None
+    high, low = dd.fast_two_sum(
+        mu, change + jax.lax.stop_gradient(low + correction)
+    )  # exact, or to the change's last digit
     return high, jax.lax.stop_gradient(low)
 
 

@@ -165,16 +165,16 @@ class SU(LieAlgebra):
         """n − 1."""
         return self.n - 1
 
-    def anchor(self, mu: Matrix) -> tuple[Matrix, Matrix]:
+    def orbit_memory(self, mu: Matrix) -> tuple[Matrix, Matrix]:
         """(U, W₀) with W_n = U W₀ Uᴴ."""
         return jnp.eye(self.n, dtype=self.dtype), mu
 
-    def transport(self, sigma: Matrix, mu: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
+    def drift_free_flow(self, sigma: Matrix, mu: Matrix, orbit_memory: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
         """U ← e^{−σ} U with a Newton–Schulz step towards the unitary group, then W = U W₀ Uᴴ: no errors accumulate."""
-        return _moved(dagger(exp_skew(sigma)), anchor)
+        return _moved(dagger(exp_skew(sigma)), orbit_memory)
 
     @property
-    def by_conjugation(self) -> bool:
+    def is_matrix_conjugation(self) -> bool:
         """Yes: steps are products of matrices."""
         return True
 
@@ -190,9 +190,11 @@ class SU(LieAlgebra):
         u = _cayley(sigma)
         return dagger(u) @ mu @ u
 
-    def cayley_transport(self, sigma: Matrix, mu: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
-        """As `transport`, with cay(σ)ᴴ in place of e^{−σ}: no eigenvalues are computed."""
-        return _moved(dagger(_cayley(sigma)), anchor)
+    def drift_free_cayley_flow(
+        self, sigma: Matrix, mu: Matrix, orbit_memory: tuple[Matrix, Matrix]
+    ) -> tuple[Matrix, tuple]:
+        """As `drift_free_flow`, with cay(σ)ᴴ in place of e^{−σ}: no eigenvalues are computed."""
+        return _moved(dagger(_cayley(sigma)), orbit_memory)
 
     def dcayinv(self, sigma: Matrix, zeta: Matrix) -> Matrix:
         """(1 − σ/2) ζ (1 + σ/2) + c (1 − σ²/4), c such that the trace vanishes."""
@@ -237,9 +239,9 @@ class SU(LieAlgebra):
         return dagger(g) @ mu @ g
 
 
-def _moved(step: Matrix, anchor: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
+def _moved(step: Matrix, orbit_memory: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
     """W = U W₀ Uᴴ after U ← step U, kept unitary."""
-    u, start = anchor
+    u, start = orbit_memory
     u = unitary(step @ u)
     w = u @ start @ dagger(u)
     return 0.5 * (w - dagger(w)), (u, start)

@@ -173,8 +173,8 @@ def _spec(table: Sweeps | Reduction) -> P:
 
 def _spread(x: np.ndarray, spec: P) -> Array:
     axis = spec.index(sharding.AXIS)
-    more = [(0, sharding.whole(size) - size if i == axis else 0) for i, size in enumerate(x.shape)]
-    return sharding.placed(np.pad(x, more), spec)
+    more = [(0, sharding.padded_size(size) - size if i == axis else 0) for i, size in enumerate(x.shape)]
+    return sharding.to_device(np.pad(x, more), spec)
 
 
 def _sweeps(pivot: np.ndarray, coupling: np.ndarray) -> Sweeps:

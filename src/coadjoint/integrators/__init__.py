@@ -4,12 +4,12 @@ from .adaptive import Adaptive as Adaptive
 from .base import Claims as Claims
 from .base import Cost as Cost
 from .base import Integrator as Integrator
+from .claims_table import claims_table as claims_table
+from .classical import Heun as Heun
+from .classical import ImplicitMidpoint as ImplicitMidpoint
+from .classical import Trapezoidal as Trapezoidal
 from .commutator_free import CommutatorFree as CommutatorFree
-from .direct import Heun as Heun
-from .direct import ImplicitMidpoint as ImplicitMidpoint
-from .direct import Trapezoidal as Trapezoidal
 from .discrete_gradient import DiscreteGradient as DiscreteGradient
-from .levy import TMKLevy as TMKLevy
 from .midpoint import IsospectralMidpoint as IsospectralMidpoint
 from .midpoint import LieMidpoint as LieMidpoint
 from .munthe_kaas import EulerMaruyamaMK as EulerMaruyamaMK
@@ -19,15 +19,15 @@ from .recommend import recommend as recommend
 from .rkmk import RKMK as RKMK
 from .splitting import LieTrotter as LieTrotter
 from .splitting import Strang as Strang
-from .strong15 import TMK15 as TMK15
-from .table import claims_table as claims_table
 from .tableau import TABLEAUX as TABLEAUX
 from .tableau import Tableau as Tableau
 from .tau import Cayley as Cayley
 from .tau import Exp as Exp
 from .tau import Tau as Tau
 from .tmk import TMK as TMK
-from .weak import TMKWeak as TMKWeak
+from .tmk15 import TMK15 as TMK15
+from .tmk_levy import TMKLevy as TMKLevy
+from .tmk_weak import TMKWeak as TMKWeak
 from .weak_splitting import BathSplitting as BathSplitting
 from .weak_splitting import NinomiyaVictoir as NinomiyaVictoir
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..algebras.base import State
 from ..drivers import Increment, Needs, joined, truncation_bound
 from ..numerics import validation
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Integrator
 from .tmk import TMK
@@ -33,7 +33,7 @@ class _Progress(NamedTuple):
     carry: PyTree
     at: Int[Array, ""]
     level: Int[Array, ""]
-    info: Info
+    info: SolveInfo
 
 
 class Adaptive(Integrator):
@@ -109,7 +109,7 @@ class Adaptive(Integrator):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """Down and up the dyadic tree of [t, t + dt]."""
         K, parts = self.halvings, 2**self.halvings
         nodes = _tree(dS, dt, K)
@@ -144,7 +144,7 @@ class Adaptive(Integrator):
             up = accept & (error <= 0.25 * self.tol) & (p.level > 0) & ((after >> (K - p.level)) % 2 == 0)
             level = jnp.where(accept, p.level - up, p.level + 1)
             residual = jnp.maximum(jnp.max(infos.residual[1:]), jnp.where(error <= self.tol, 0.0, error))
-            info = Info(
+            info = SolveInfo(
                 p.info.iterations + jnp.sum(infos.iterations),
                 jnp.maximum(p.info.residual, jnp.where(accept, residual, 0.0)),
                 p.info.converged & (good | ~accept),
@@ -154,7 +154,7 @@ class Adaptive(Integrator):
             return _Progress(mu, inner, after, level, info)
 
         none = jnp.zeros((), int)
-        start = _Progress(mu, carry.inner, none, carry.level, Info(none, jnp.zeros(()), jnp.ones((), bool), none))
+        start = _Progress(mu, carry.inner, none, carry.level, SolveInfo(none, jnp.zeros(()), jnp.ones((), bool), none))
         end = jax.lax.while_loop(going, attempt, start)
         return end.mu, AdaptiveCarry(end.carry, end.level), end.info
 

@@ -14,10 +14,10 @@ from stepcompiler.hints import unlikely
 
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
-from . import products
-from .implicit import FastSolve, Reached, truncated
+from . import matrix_products
+from .implicit import FastSolve, KnownFlow, truncated
 from .tau import Exp, Tau
 
 _EXP = Exp()
@@ -103,14 +103,14 @@ class Integrator(eqx.Module):
     @abc.abstractmethod
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """One step from t to t + dt: the new state, the new carry, and how the step was solved."""
 
 
 class OrbitCarry(NamedTuple):
     """What an orbit method carries: the algebra's memory of the starting orbit, and the group element if asked for."""
 
-    anchor: PyTree
+    orbit_memory: PyTree
     g: Array | None
     start: State | None  # ν with Ad*_g ν = μ (left), Ad*_{g⁻¹} ν = μ (right), with g; μ₀ where g₀ = 1
 
@@ -130,8 +130,14 @@ class GroupMethod(Integrator):
 
     def init(self, system: System, mu: State) -> OrbitCarry:
         """What the algebra remembers of the starting orbit."""
-        anchor = self._tau.anchor(system.algebra, mu) if self.drift_free else None
-        return OrbitCarry(system.algebra.lean(anchor) if anchor is not None and system.n_noise else anchor, None, None)
+        orbit_memory = self._tau.orbit_memory(system.algebra, mu) if self.drift_free else None
+        return OrbitCarry(
+            system.algebra.without_energy_memory(orbit_memory)
+            if orbit_memory is not None and system.n_noise
+            else orbit_memory,
+            None,
+            None,
+        )
 
     def init_group(self, system: System, mu: State, carry: OrbitCarry, g0: PyTree = None) -> OrbitCarry:
         """With g₀, and the state ν that it takes to μ₀: Ad*_{g₀} ν = μ₀ (left), Ad*_{g₀⁻¹} ν = μ₀ (right)."""
@@ -147,26 +153,30 @@ class GroupMethod(Integrator):
         return carry.g
 
     def act(
-        self, system: System, sigma: Element, mu: State, carry: OrbitCarry, reached: Reached | None = None
+        self, system: System, sigma: Element, mu: State, carry: OrbitCarry, known_flow: KnownFlow | None = None
     ) -> tuple[State, OrbitCarry]:
-        """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n. `reached`: where τ = exp is known."""
+        """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n. `known_flow`: where τ = exp is known."""
         algebra, s, tau = system.algebra, system.sign, self._tau
-        anchor, g, start = carry
-        by_products = products.carried(algebra, anchor)
+        orbit_memory, g, start = carry
+        by_products = matrix_products.uses_matrix_products(algebra, orbit_memory)
         cured = self.drift_free and not by_products
         if self.drift_free and by_products:  # a step that products could not solve: U is made unitary, or W would drift
-            mu, _ = tau.transport(algebra, s * sigma, mu, tau.anchor(algebra, mu))
-            anchor = None if anchor is None else products.forgotten(anchor)
-        elif reached is not None:
-            change = _change(system, sigma, mu, reached)
-            mu, anchor = algebra.settle(s * sigma, mu, change, anchor) if cured else (mu + change, anchor)
+            mu, _ = tau.drift_free_flow(algebra, s * sigma, mu, tau.orbit_memory(algebra, mu))
+            orbit_memory = None if orbit_memory is None else matrix_products.reset_history(orbit_memory)
+        elif known_flow is not None:
+            change = _change(system, sigma, mu, known_flow)
+            mu, orbit_memory = (
+                algebra.drift_free_from_change(s * sigma, mu, change, orbit_memory)
+                if cured
+                else (mu + change, orbit_memory)
+            )
         elif cured:
-            mu, anchor = tau.transport(algebra, s * sigma, mu, anchor)
+            mu, orbit_memory = tau.drift_free_flow(algebra, s * sigma, mu, orbit_memory)
         else:
             mu = tau.action(algebra, s * sigma, mu)
         if g is not None and start is not None:
             g = self._moved_group(system, sigma, mu, g, start)
-        return mu, OrbitCarry(anchor, g, start)
+        return mu, OrbitCarry(orbit_memory, g, start)
 
     def _moved_group(self, system: System, sigma: Element, mu: State, g: Array, start: State) -> Array:
         """g_{n+1}, where the state is μ_{n+1}."""
@@ -179,55 +189,61 @@ class GroupMethod(Integrator):
 class OrbitMethod(GroupMethod):
     """A method that moves once a step: σ from a rule, which a subclass gives, then the group action."""
 
-    def products(self, system: System) -> "products.Rule | None":
+    def products_rule(self, system: System) -> "matrix_products.Rule | None":
         """How the step of a system of matrices is solved by products alone, for a method that knows it."""
         return None
 
     def init(self, system: System, mu: State) -> OrbitCarry:
         """What the algebra remembers of the starting orbit; by products nothing drifts, and earlier steps help."""
-        if self.products(system) is None:
+        if self.products_rule(system) is None:
             return GroupMethod.init(self, system, mu)
-        return OrbitCarry(products.no_past(mu.shape[-1]) if system.n_noise == 0 else None, None, None)
+        return OrbitCarry(matrix_products.empty_history(mu.shape[-1]) if system.n_noise == 0 else None, None, None)
 
     @abc.abstractmethod
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info] | tuple[Element, Info, Reached]:
+    ) -> tuple[Element, SolveInfo] | tuple[Element, SolveInfo, KnownFlow]:
         """σ_n, the element of the algebra by which the step moves, and what is known of where that leads."""
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """σ, then the group action."""
 
-        def by_sigma() -> tuple[State, PyTree, Info]:
-            sigma, info, *reached = self.sigma(system, mu, t, dt, dS)
-            end, after = self.act(system, sigma, mu, carry, *reached)
+        def by_sigma() -> tuple[State, PyTree, SolveInfo]:
+            sigma, info, *known_flow = self.sigma(system, mu, t, dt, dS)
+            end, after = self.act(system, sigma, mu, carry, *known_flow)
             return end, after, info._replace(converged=info.converged & jnp.isfinite(jnp.sum(end)))
 
-        rule = self.products(system)
+        rule = self.products_rule(system)
         if rule is None:
             return by_sigma()
-        out = self._by_products(rule, system, mu, dt, dS, carry)
+        out = self._step_by_products(rule, system, mu, dt, dS, carry)
         if isinstance(getattr(self, "solve", None), FastSolve):
             return out
 
-        def otherwise() -> tuple[State, PyTree, Info]:
+        def otherwise() -> tuple[State, PyTree, SolveInfo]:
             end, after, info = by_sigma()
             return end, after, info._replace(squares=None)  # as products report it: both ways have one form
 
         return jax.lax.cond(out[2].converged, lambda: out, otherwise)
 
-    def _by_products(
-        self, rule: "products.Rule", system: System, mu: State, dt: Float[Array, ""], dS: Increment, carry: OrbitCarry
-    ) -> tuple[State, PyTree, Info]:
+    def _step_by_products(
+        self,
+        rule: "matrix_products.Rule",
+        system: System,
+        mu: State,
+        dt: Float[Array, ""],
+        dS: Increment,
+        carry: OrbitCarry,
+    ) -> tuple[State, PyTree, SolveInfo]:
         """The step, to which belongs the derivative of the equation for σ and of the group action."""
         algebra, s, tau = system.algebra, system.sign, self._tau
-        found, past, info = products.solve(rule, system, mu, dt, truncated(system, dS), carry.anchor)
+        found, history, info = matrix_products.solve(rule, system, mu, dt, truncated(system, dS), carry.orbit_memory)
         f = self.equation(system, mu, dt, truncated(system, dS))
-        sigma = products.with_derivative(algebra, f, found.sigma)
+        sigma = matrix_products.with_derivative(algebra, f, found.sigma)
         change = _known_change(lambda x, m: tau.action(algebra, x, m) - m, found.change, s * sigma, mu)
-        end, carry = mu + change, carry._replace(anchor=past)
+        end, carry = mu + change, carry._replace(orbit_memory=history)
         if carry.g is not None and carry.start is not None:
             carry = carry._replace(g=self._moved_group(system, sigma, end, carry.g, carry.start))
         return end, carry, info
@@ -239,18 +255,20 @@ class OrbitMethod(GroupMethod):
         raise NotImplementedError
 
 
-def _change(system: System, sigma: Element, mu: State, reached: Reached) -> State:
+def _change(system: System, sigma: Element, mu: State, known_flow: KnownFlow) -> State:
     """flow(sσ, μ) − μ from that of σ − δ, for a δ whose square is below round-off: exp(ad*_δ) is 1 + ad*_δ then.
 
     flow(sσ, μ) = (1 + ad*_ε) flow(s(σ − δ), μ), ε = dexp_{−sσ} sδ = sδ − ½ [σ, δ] + (s/6) [σ, [σ, δ]] − …, the last
     term where it counts: still an exact action.
     """
     algebra, s = system.algebra, system.sign
-    (change, last, curved), (x, m) = reached, jax.lax.stop_gradient((sigma, mu))
+    (change, last, needs_second_order), (x, m) = known_flow, jax.lax.stop_gradient((sigma, mu))
     epsilon = s * last - algebra.bracket(x, 0.5 * last)
-    if curved is not None:
+    if needs_second_order is not None:
         twice = lambda d: algebra.bracket(x, algebra.bracket(x, d))
-        epsilon = unlikely(lambda case, e, d: jnp.where(case, e + (s / 6.0) * twice(d), e))(curved, epsilon, last)
+        epsilon = unlikely(lambda case, e, d: jnp.where(case, e + (s / 6.0) * twice(d), e))(
+            needs_second_order, epsilon, last
+        )
     change = change + algebra.ad_star(epsilon, m + change)
     return _known_change(algebra.change, change, s * sigma, mu)
 

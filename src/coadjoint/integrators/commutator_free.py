@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, explicit_info
+from ..numerics.rootfind import SolveInfo, explicit_info
 from ..systems import System
 from .base import Claims, Cost, GroupMethod
 
@@ -56,7 +56,7 @@ class CommutatorFree(GroupMethod):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """The stages by plain flows; the flows that make up the step by `act`, which keeps round-off from drifting."""
 
         def k(m: State) -> State:

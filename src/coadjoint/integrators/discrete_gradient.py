@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
 from ..numerics import validation
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
-from .implicit import ImplicitSolve, Reached, truncated
+from .implicit import ImplicitSolve, KnownFlow, truncated
 from .tmk import at_zero, near_root
 
 _ROUND_OFF = 4 * 2.0**-52
@@ -78,7 +78,7 @@ class DiscreteGradient(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info, Reached]:
+    ) -> tuple[Element, SolveInfo, KnownFlow]:
         """The root of f(σ) = σ − ∇̄h dt − Σ_i ∂h_i(m) ΔS^i; at σ = 0 it has the Jacobian of TMK's equation."""
         algebra, s = system.algebra, system.sign
         S = truncated(system, dS)

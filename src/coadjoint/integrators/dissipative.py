@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import State
 from ..drivers import Increment, Needs
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Integrator
 
@@ -48,15 +48,15 @@ class Dissipative(Integrator):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """Half, whole, half."""
         path = dS.S.sum(axis=0) if dS.S.ndim > 1 else dS.S  # the parts of a step that the method within may halve
-        push = 0.5 * system.push(path)
-        mu = system.dissipate(mu, 0.5 * dt) + push
+        stirring_increment = 0.5 * system.stirring_increment(path)
+        mu = system.dissipate(mu, 0.5 * dt) + stirring_increment
         mu, _, info = self.inner.step(system, mu, t, dt, dS, self.inner.init(system, mu))
-        return system.dissipate(mu + push, 0.5 * dt), None, info
+        return system.dissipate(mu + stirring_increment, 0.5 * dt), None, info
 
 
-def around(system: System, integrator: Integrator) -> Integrator:
+def wrap_dissipation(system: System, integrator: Integrator) -> Integrator:
     """The integrator, with the system's dissipation and stirring around it if it has any."""
     return Dissipative(inner=integrator) if system.leaves_orbit else integrator

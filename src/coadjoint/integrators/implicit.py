@@ -14,19 +14,19 @@ from stepcompiler.jaxprs.sparsity import depends
 from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
 from ..numerics import validation
-from ..numerics.rootfind import Root, Squares, Start, dot, explicit_info, solve_root
+from ..numerics.rootfind import InitialGuess, RootResult, SquaredSize, dot, explicit_info, solve_root
 from ..systems import System
 
 CHORD = 16  # dimension above which fixed points are faster than the chord (benchmarks/results/sizes.json)
 DENSE = 64  # largest number of unknowns for which Jacobians are formed, be it in fallbacks
 
 
-class Reached(NamedTuple):
+class KnownFlow(NamedTuple):
     """flow(s(σ − δ), μ) − μ, which an equation for σ has given, and its last correction δ; whether |σ|² δ counts."""
 
     change: State
     last: Element
-    curved: Bool[Array, ""] | None
+    needs_second_order: Bool[Array, ""] | None
 
 
 def explicit_coordinates(system: System) -> np.ndarray:
@@ -49,14 +49,14 @@ class Unknowns:
         self.runs = [(a, b, bool(wanted[a])) for a, b in pairwise(edges)]
         self.count, self.all = int(wanted.sum()), bool(wanted.all())
 
-    def of(self, x: Array, axis: int = 0) -> Array:
+    def restrict(self, x: Array, axis: int = 0) -> Array:
         """Those of all coordinates."""
         if self.all:
             return x
         pieces = [jax.lax.slice_in_dim(x, a, b, axis=axis) for a, b, wanted in self.runs if wanted]
         return pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces, axis)
 
-    def among(self, x: Float[Array, " n"], given: Array) -> Float[Array, " size"]:
+    def embed(self, x: Float[Array, " n"], given: Array) -> Float[Array, " size"]:
         """All coordinates: these, and of the given ones the others."""
         if self.all:
             return x
@@ -67,7 +67,7 @@ class Unknowns:
         return jnp.concatenate(pieces)
 
 
-def _squares(algebra: LieAlgebra, stages: int) -> Squares:
+def _squares(algebra: LieAlgebra, stages: int) -> SquaredSize:
     """x ↦ |x|²; of a direct sum too large for the chord, that of each summand, all its stages taken together.
 
     Of large n×n matrices |x|²/√n: a product of two of them, of which one is round-off, has about the size |x| |y|/√n.
@@ -122,7 +122,7 @@ class ImplicitSolve(eqx.Module):
         explicit: np.ndarray | None = None,
         fast: bool = False,
     ) -> Any:
-        """(x, info), or (x, info, reached): the root x of f(x, 1) continued from x = 0 at λ = 0.
+        """(x, info), or (x, info, known_flow): the root x of f(x, 1) continued from x = 0 at λ = 0.
 
         x is an element or a state of the algebra. f gives the residual, or with it flow(sx, μ) − μ, and then it is
         known what x leads to. `start()` gives coordinates of x to start from and the Jacobian there; so does `near()`,
@@ -153,10 +153,10 @@ class ImplicitSolve(eqx.Module):
         method = auto if self.solver in ("auto", "products") else self.solver
         squares = _squares(algebra, stages or 1)
         root = self._solved(method, unknowns, equation, start, given, squares, fast)
-        x = element(unknowns.among(root.x, given))
+        x = element(unknowns.embed(root.x, given))
         if root.last is None:
             return x, root.info
-        return x, root.info, Reached(root.known, element(unknowns.among(root.last, zero)), root.curved)
+        return x, root.info, KnownFlow(root.known, element(unknowns.embed(root.last, zero)), root.needs_second_order)
 
     def _solved(
         self,
@@ -165,23 +165,23 @@ class ImplicitSolve(eqx.Module):
         equation: Any,
         start: Any,
         given: Float[Array, " size"],
-        squares: Squares,
+        squares: SquaredSize,
         fast: bool,
-    ) -> Root:
+    ) -> RootResult:
         """The root of the equation for the unknowns alone."""
         nothing, zero = jnp.zeros(unknowns.count), jnp.zeros_like(given)
 
         def reduced(x: Float[Array, " n"], lam: Float[Array, ""]) -> tuple[Float[Array, " n"], State | None]:
-            residual, change = equation(unknowns.among(x, lam * given), lam)
-            return unknowns.of(residual), change
+            residual, change = equation(unknowns.embed(x, lam * given), lam)
+            return unknowns.restrict(residual), change
 
-        def reduced_start() -> Start:
+        def reduced_start() -> InitialGuess:
             x, G, at_zero, explicit = start()
-            rows = unknowns.of(G)
+            rows = unknowns.restrict(G)
             if at_zero is not None and not unknowns.all:
-                at_zero = unknowns.of(at_zero) - rows @ unknowns.among(nothing, given)
-            explicit = None if explicit is None else unknowns.of(explicit)
-            return Start(unknowns.of(x), unknowns.of(rows, axis=1), at_zero, explicit)
+                at_zero = unknowns.restrict(at_zero) - rows @ unknowns.embed(nothing, given)
+            explicit = None if explicit is None else unknowns.restrict(explicit)
+            return InitialGuess(unknowns.restrict(x), unknowns.restrict(rows, axis=1), at_zero, explicit)
 
         dense = unknowns.count <= DENSE
         return solve_root(
@@ -194,26 +194,26 @@ class ImplicitSolve(eqx.Module):
             fallbacks=self.fallbacks and dense,
             dense=dense,
             fast=fast,
-            squares=squares if squares is dot else lambda x: squares(unknowns.among(x, zero)),
-            others2=0.0 if unknowns.all else squares(unknowns.among(nothing, given)),
+            squares=squares if squares is dot else lambda x: squares(unknowns.embed(x, zero)),
+            extra_squared_norm=0.0 if unknowns.all else squares(unknowns.embed(nothing, given)),
         )
 
 
 class FastSolve(eqx.Module):
     """How an implicit step is solved when another program takes the steps for which that fails."""
 
-    careful: ImplicitSolve
+    settings: ImplicitSolve
     near: bool = eqx.field(static=True)
 
     def __call__(self, system: System, f: Any, start: Any, near: Any = None, **about: Any) -> Any:
         """As `ImplicitSolve`, with neither fallbacks nor a remedy where there is no root; from near it if `near`."""
-        return self.careful(system, f, near if self.near and near is not None else start, **about, fast=True)
+        return self.settings(system, f, near if self.near and near is not None else start, **about, fast=True)
 
 
 def from_near(method: Any) -> Any:
     """A fast method whose equations are solved from near their roots: fewer evaluations, and more to compile."""
     fast = lambda x: isinstance(x, FastSolve)
-    return jax.tree.map(lambda x: FastSolve(x.careful, near=True) if fast(x) else x, method, is_leaf=fast)
+    return jax.tree.map(lambda x: FastSolve(x.settings, near=True) if fast(x) else x, method, is_leaf=fast)
 
 
 def truncated(system: System, dS: Increment) -> Float[Array, " M"]:

@@ -9,11 +9,11 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, explicit_coordinates, truncated
-from .products import Rule, check_solver, rule_for
+from .matrix_products import Rule, check_solver, rule_for
 from .tau import Cayley, Exp, Tau, checked
 from .tmk import at_zero, near_root
 
@@ -41,7 +41,7 @@ class _Midpoint(OrbitMethod):
         self.tau.check(system.algebra)
         check_solver(self.solve, system)
 
-    def products(self, system: System) -> Rule | None:
+    def products_rule(self, system: System) -> Rule | None:
         """The midpoint rule of matrices."""
         return rule_for(self.solve, system, self.tau, mean=False)
 
@@ -54,7 +54,7 @@ class _Midpoint(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
+    ) -> tuple[Element, SolveInfo]:
         """The root of f(σ) = σ − ζ(dτ*_{sσ} μ_n); at σ = 0 it has the Jacobian of TMK's equation."""
         S = truncated(system, dS)
         near = partial(near_root, system, mu, dt, S, second=1 / 6)  # of φ₁; of τ = cay about

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, explicit_info
+from ..numerics.rootfind import SolveInfo, explicit_info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 
@@ -33,7 +33,7 @@ class EulerMaruyamaMK(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
+    ) -> tuple[Element, SolveInfo]:
         """ζ(μ_n), with the Stratonovich correction."""
         sigma = system.zeta(mu, dt, dS.S)
         if not system.additive:
@@ -60,7 +60,7 @@ class HeunMK(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
+    ) -> tuple[Element, SolveInfo]:
         """½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n)))."""
         first = system.zeta(mu, dt, dS.S)
         moved = system.algebra.flow(system.sign * first, mu)

@@ -14,7 +14,7 @@ from ..numerics import validation
 from ..systems import System
 from .base import Claims, Integrator
 from .implicit import CHORD
-from .parts import energy_parts, noise_parts
+from .split_terms import energy_parts, noise_parts
 from .tau import Cayley
 
 _ITERATIONS = 5, 10  # of an implicit step, typically: by the chord method; by fixed-point iteration in large algebras

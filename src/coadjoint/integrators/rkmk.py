@@ -8,11 +8,11 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, Start, explicit_info
+from ..numerics.rootfind import InitialGuess, SolveInfo, explicit_info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, truncated
-from .tableau import Tableau, named
+from .tableau import Tableau, get_tableau
 from .tau import Exp, Tau, checked
 
 
@@ -48,7 +48,7 @@ class RKMK(OrbitMethod):
         fallbacks: bool = True,
         drift_free: bool = True,
     ):
-        self.tableau = named(tableau)
+        self.tableau = get_tableau(tableau)
         self.tau = checked(tau)
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
@@ -87,7 +87,7 @@ class RKMK(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info]:
+    ) -> tuple[Element, SolveInfo]:
         """Σ_i b_i k_i."""
         algebra, s, order = system.algebra, system.sign, self.tableau.order
         A, b = np.array(self.tableau.A), np.array(self.tableau.b)
@@ -115,7 +115,7 @@ class RKMK(OrbitMethod):
 
             derivative, value = jax.jacfwd(one, has_aux=True)(jnp.zeros(algebra.dim))
             size = len(b) * algebra.dim
-            return Start(jnp.zeros(size), jnp.kron(A, derivative), -jnp.tile(value, len(b)))
+            return InitialGuess(jnp.zeros(size), jnp.kron(A, derivative), -jnp.tile(value, len(b)))
 
         k, info = self.solve(system, f, start, stages=len(b))
         return jnp.tensordot(b, k, axes=1), info

@@ -7,10 +7,10 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, explicit_info
+from ..numerics.rootfind import SolveInfo, explicit_info
 from ..systems import System
 from .base import Claims, Cost, GroupMethod
-from .parts import Part, check_parts, energy_parts, noise_parts
+from .split_terms import Part, check_parts, energy_parts, noise_parts
 
 
 class _Splitting(GroupMethod):
@@ -52,7 +52,7 @@ class LieTrotter(_Splitting):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """Part by part."""
         for part in self.parts(system, dt, dS.S):
             mu, carry = self.act(system, part(mu), mu, carry)
@@ -92,7 +92,7 @@ class Strang(_Splitting):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """There and back."""
         *outer, last = self.parts(system, dt, dS.S)
         for part in outer:

@@ -55,7 +55,7 @@ class Tableau:
         return not np.any(np.triu(np.array(self.A)))
 
 
-def named(given: "str | Tableau") -> Tableau:
+def get_tableau(given: "str | Tableau") -> Tableau:
     """A tableau by its name, or the one that was given."""
     if isinstance(given, Tableau):
         return given

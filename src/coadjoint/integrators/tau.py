@@ -23,8 +23,8 @@ class Tau(eqx.Module):
     - `action(algebra, sigma, mu)` = Ad*_{τ(σ)} μ, an exact group action whatever σ is;
     - `dtauinv(algebra, sigma, zeta)`, the inverse of dτ_σ: δ ↦ (Dτ(σ)δ) τ(σ)⁻¹.
 
-    The rest follows, but for the group element (`group`) and the cure against round-off drift (`anchor` and
-    `transport`, as those of an algebra), which there are only if they are given too.
+    The rest follows, but for the group element (`group`) and the cure against round-off drift (`orbit_memory` and
+    `drift_free_flow`, as those of an algebra), which there are only if they are given too.
     """
 
     @abc.abstractmethod
@@ -48,13 +48,15 @@ class Tau(eqx.Module):
         inverse = jax.vmap(column, out_axes=1)(jnp.eye(algebra.dim))
         return algebra.element(jnp.linalg.solve(inverse.T, algebra.coordinates(mu)))
 
-    def anchor(self, algebra: LieAlgebra, mu: State) -> PyTree:
-        """What `transport` must remember of the start."""
+    def orbit_memory(self, algebra: LieAlgebra, mu: State) -> PyTree:
+        """What `drift_free_flow` must remember of the start."""
         return None
 
-    def transport(self, algebra: LieAlgebra, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
+    def drift_free_flow(
+        self, algebra: LieAlgebra, sigma: Element, mu: State, orbit_memory: PyTree
+    ) -> tuple[State, PyTree]:
         """The action without round-off drift."""
-        return self.action(algebra, sigma, mu), anchor
+        return self.action(algebra, sigma, mu), orbit_memory
 
     def group(self, algebra: LieAlgebra, sigma: Element) -> Array:
         """τ(σ) as a matrix."""
@@ -111,13 +113,15 @@ class Exp(Tau):
         """φ₁(ad*_σ) μ, φ₁(z) = (eᶻ − 1)/z."""
         return algebra.dexp_star(sigma, mu)
 
-    def anchor(self, algebra: LieAlgebra, mu: State) -> PyTree:
+    def orbit_memory(self, algebra: LieAlgebra, mu: State) -> PyTree:
         """The algebra's."""
-        return algebra.anchor(mu)
+        return algebra.orbit_memory(mu)
 
-    def transport(self, algebra: LieAlgebra, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
+    def drift_free_flow(
+        self, algebra: LieAlgebra, sigma: Element, mu: State, orbit_memory: PyTree
+    ) -> tuple[State, PyTree]:
         """The algebra's."""
-        return algebra.transport(sigma, mu, anchor)
+        return algebra.drift_free_flow(sigma, mu, orbit_memory)
 
     def group(self, algebra: LieAlgebra, sigma: Element) -> Array:
         """exp(σ)."""
@@ -142,13 +146,15 @@ class Cayley(Tau):
         """(1 + σ/2)⁻¹ μ (1 − σ/2)⁻¹."""
         return algebra.dcay_star(sigma, mu)
 
-    def anchor(self, algebra: LieAlgebra, mu: State) -> PyTree:
+    def orbit_memory(self, algebra: LieAlgebra, mu: State) -> PyTree:
         """The algebra's."""
-        return algebra.anchor(mu)
+        return algebra.orbit_memory(mu)
 
-    def transport(self, algebra: LieAlgebra, sigma: Element, mu: State, anchor: PyTree) -> tuple[State, PyTree]:
+    def drift_free_flow(
+        self, algebra: LieAlgebra, sigma: Element, mu: State, orbit_memory: PyTree
+    ) -> tuple[State, PyTree]:
         """The algebra's."""
-        return algebra.cayley_transport(sigma, mu, anchor)
+        return algebra.drift_free_cayley_flow(sigma, mu, orbit_memory)
 
     def group(self, algebra: LieAlgebra, sigma: Element) -> Array:
         """cay(σ)."""

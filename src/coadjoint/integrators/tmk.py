@@ -13,11 +13,11 @@ from stepcompiler.hints import low_precision
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, Start
+from ..numerics.rootfind import InitialGuess, SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
-from .implicit import ImplicitSolve, Reached, explicit_coordinates, truncated
-from .products import Rule, check_solver, rule_for
+from .implicit import ImplicitSolve, KnownFlow, explicit_coordinates, truncated
+from .matrix_products import Rule, check_solver, rule_for
 from .tau import Exp, Tau, checked
 
 _NEAR = 6  # dimension up to which a nearer start, and a more exact Jacobian, take less than the evaluation they save
@@ -75,7 +75,7 @@ class TMK(OrbitMethod):
         self.tau.check(system.algebra)
         check_solver(self.solve, system)
 
-    def products(self, system: System) -> Rule | None:
+    def products_rule(self, system: System) -> Rule | None:
         """The trapezoidal rule of matrices."""
         return rule_for(self.solve, system, self.tau, mean=True)
 
@@ -87,7 +87,7 @@ class TMK(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info] | tuple[Element, Info, Reached]:
+    ) -> tuple[Element, SolveInfo] | tuple[Element, SolveInfo, KnownFlow]:
         """The root of f(σ) = σ − ζ(½ (μ_n + Ad*_{τ(sσ)} μ_n))."""
         return trapezoidal(self.solve, system, mu, dt, truncated(system, dS), tau=self.tau)
 
@@ -125,11 +125,11 @@ def _equation(
 
 def at_zero(
     system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"], extra: Element | None = None
-) -> Start:
+) -> InitialGuess:
     """f(0) = −ζ(μ) and Df(0) = I + s (dt/2) D²h J(μ) + s Σ_i (ΔS^i/2) D²h_i J(μ), of every symmetric rule."""
     algebra, s = system.algebra, system.sign
     x = algebra.coordinates(_zeta(system, mu, dt, S, extra))
-    return Start(x, _slope(system, mu, dt, S, lambda x: s * algebra.ad_star(x, mu)), at_zero=-x)
+    return InitialGuess(x, _slope(system, mu, dt, S, lambda x: s * algebra.ad_star(x, mu)), at_zero=-x)
 
 
 def near_root(
@@ -139,7 +139,7 @@ def near_root(
     S: Float[Array, " M"],
     extra: Element | None = None,
     second: float = 1 / 4,
-) -> Start:
+) -> InitialGuess:
     """Near the root of σ = ζ(m), m = (1 + ½a + c a² + …) μ, a = s ad*_σ, which is every symmetric rule's; c: `second`.
 
         σ₁ = ζ(μ + ½a′μ + c a₀²μ),   a′ = s ad*_σ′,   σ′ = ζ(μ + ½a₀μ),   a₀ = s ad*_σ₀,   σ₀ = ζ(μ),
@@ -167,7 +167,7 @@ def near_root(
         along = lambda x: ad(x, ahead) + ad(scaled, ad(x, mu))
         return algebra.coordinates(sigma), _slope(system, mu + 0.5 * once, dt, S, along)
 
-    return Start(*start(mu, dt, S, extra), explicit=algebra.coordinates(_zeta(system, mu, dt, S, extra)))
+    return InitialGuess(*start(mu, dt, S, extra), explicit=algebra.coordinates(_zeta(system, mu, dt, S, extra)))
 
 
 def _zeta(system: System, m: State, dt: Float[Array, ""], S: Float[Array, " M"], extra: Element | None) -> Element:

@@ -9,11 +9,11 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import State
 from ..drivers import Increment, Needs
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, GroupMethod, Integrator
 from .munthe_kaas import HeunMK
-from .parts import Part, check_noises
+from .split_terms import Part, check_noises
 from .tau import Exp
 
 
@@ -53,14 +53,14 @@ class _WeakSplitting(GroupMethod):
         return eqx.tree_at(lambda i: i.drift, self, self.drift.fast())
 
     def moved(
-        self, system: System, mu: State, t: Any, dt: Any, carry: PyTree, before: Info | None = None
-    ) -> tuple[State, PyTree, Info]:
+        self, system: System, mu: State, t: Any, dt: Any, carry: PyTree, before: SolveInfo | None = None
+    ) -> tuple[State, PyTree, SolveInfo]:
         """By the drift alone; the report adds to that before."""
         none = Increment(jnp.zeros(0), jnp.full((), jnp.inf))
         mu, carry, info = self.drift.step(_quiet(system), mu, t, dt, none, carry)
         if before is not None:
             iterations, residual = info.iterations + before.iterations, jnp.maximum(info.residual, before.residual)
-            info = Info(iterations, residual, info.converged & before.converged)
+            info = SolveInfo(iterations, residual, info.converged & before.converged)
         return mu, carry, info
 
     def noises(self, system: System, S: Float[Array, " M"]) -> list[Part]:
@@ -118,7 +118,7 @@ class NinomiyaVictoir(_WeakSplitting):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """Half of the drift, the noises in one order or the other, half of the drift."""
         mu, carry, info = self.moved(system, mu, t, 0.5 * dt, carry)
         parts = self.noises(system, dS.S)
@@ -153,7 +153,7 @@ class BathSplitting(_WeakSplitting):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """The noises there, the drift, the noises back."""
         if dS.Z is None:
             return self.moved(system, mu, t, dt, carry)

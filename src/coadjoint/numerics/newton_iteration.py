@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from stepcompiler.hints import unlikely
 
 Vector = Float[Array, " n"]
-Squares = Callable[[Vector], Float[Array, "..."]]  # x ↦ |x|² of each part, or of all of x as one number
+SquaredSize = Callable[[Vector], Float[Array, "..."]]  # x ↦ |x|² of each part, or of all of x as one number
 Squared = tuple[Float[Array, ""], Float[Array, ""]]  # two numbers, whose quotient is the square of another one
 Correction = Callable[[Vector], tuple[Vector, PyTree]]  # x ↦ its correction, and what is known of x besides
 
@@ -28,7 +28,7 @@ _SMALL = 1 / 32  # beside x: a first correction that shows that x was near the r
 _STALLED = 1e-11  # a residual this small (scaled) that no longer falls has met round-off
 
 
-class Info(NamedTuple):
+class SolveInfo(NamedTuple):
     """How a step was solved: iterations, what was left to correct (scaled), whether that met the tolerance.
 
     `substeps` is how many steps it was made of, where a method divides it. `squares`, if given: those of the residual,
@@ -59,7 +59,7 @@ def _root_of_quotient(left2: Array, scale2: Array) -> Array:
     return jnp.sqrt(left2 / jnp.where(scale2 > 0, scale2, 1.0))
 
 
-class State(NamedTuple):
+class IterationState(NamedTuple):
     """Where an iteration stands. Sizes are kept squared: roots and quotients would cost as much as the step itself."""
 
     x: Vector
@@ -72,11 +72,11 @@ class State(NamedTuple):
     last: Vector | None = None  # the last correction, with …
     known: PyTree = None  # … what was found beside the equation before it, at x − last
 
-    def moved(self, step: Vector, squares: Squares) -> "State":
+    def moved(self, step: Vector, squares: SquaredSize) -> "IterationState":
         """After a first correction."""
         return self._replace(x=self.x + step, step2=largest(squares(step)), iterations=self.iterations + 1)
 
-    def curved(self, tol: float) -> Bool[Array, ""]:
+    def needs_second_order(self, tol: float) -> Bool[Array, ""]:
         """Whether what is of the size |x|² |last correction|/6 counts."""
         return self.step2 * self.size2 > (6.0 * _MARGIN * tol) ** 2
 
@@ -86,10 +86,10 @@ class State(NamedTuple):
         left2 = jnp.where(fast, self.step2 * self.step2, self.step2)
         return left2, jnp.where(fast, self.before2 * self.size2, self.size2)
 
-    def info(self, left: Squared | None = None) -> Info:
+    def info(self, left: Squared | None = None) -> SolveInfo:
         """The report, if it is known with what is left to correct."""
         left = self.left() if left is None else left
-        return Info(self.iterations, _root_of_quotient(*left), self.done, squares=left)
+        return SolveInfo(self.iterations, _root_of_quotient(*left), self.done, squares=left)
 
 
 def dot(x: Vector) -> Float[Array, ""]:
@@ -102,41 +102,42 @@ def largest(squares: Float[Array, "..."]) -> Float[Array, ""]:
     return jnp.max(squares) if squares.ndim else squares
 
 
-def explicit_info(x: Array) -> Info:
+def explicit_info(x: Array) -> SolveInfo:
     """The report of a step with nothing to solve: it fails only if the result is not finite."""
     ok = jnp.all(jnp.isfinite(x))
-    return Info(jnp.zeros((), int), jnp.zeros(()), ok)
+    return SolveInfo(jnp.zeros((), int), jnp.zeros(()), ok)
 
 
 def iterate(
     correction: Correction,
-    start: State,
+    start: IterationState,
     tol: float | Array,
     max_steps: int,
     active: Bool[Array, ""],
     fast: bool = False,
-    squares: Squares = dot,
-    others2: Float[Array, "..."] | float = 0.0,
-    curved: bool = False,
-) -> State:
+    squares: SquaredSize = dot,
+    extra_squared_norm: Float[Array, "..."] | float = 0.0,
+    needs_second_order: bool = False,
+) -> IterationState:
     """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
 
     What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
     (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
     `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
     the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ; the
-    next term, |x|² δ/6, is foreseen as well, or, if that is `curved` and followed too, the one after it, |x|³ δ/24.
-    `others2`: the squares of numbers that count in the size of x.
+    next term, |x|² δ/6, is foreseen as well, or, with `needs_second_order`, where it is included, the one after it,
+    |x|³ δ/24.
+    `extra_squared_norm`: the squares of numbers that count in the size of x.
     """
     limit = start.iterations + max_steps
 
-    def going(s: State) -> Array:
+    def going(s: IterationState) -> Array:
         return active & ~s.done & ~s.lost & (s.iterations < limit)
 
-    def body(s: State) -> State:
-        new, foreseen, fits = _corrected(correction, s, tol, squares, others2, curved)
+    def body(s: IterationState) -> IterationState:
+        new, foreseen, fits = _corrected(correction, s, tol, squares, extra_squared_norm, needs_second_order)
         turns = s.iterations - start.iterations
-        done, lost = unlikely(_otherwise_ended)(~(foreseen & fits), (True, False), new, fits, turns, tol)
+        done, lost = unlikely(_ended_unforeseen)(~(foreseen & fits), (True, False), new, fits, turns, tol)
         if fast:
             return new._replace(done=done, lost=lost)
         finite = jnp.isfinite(new.step2)
@@ -149,28 +150,40 @@ def iterate(
 def iterate_near(
     correction: Correction,
     later: Callable[[], Correction],
-    start: State,
+    start: IterationState,
     tol: float | Array,
     max_steps: int,
     moderate: Callable[[], Bool[Array, ""]],
-    squares: Squares = dot,
-    others2: Float[Array, "..."] | float = 0.0,
-) -> tuple[State, Squared]:
+    squares: SquaredSize = dot,
+    extra_squared_norm: Float[Array, "..."] | float = 0.0,
+) -> tuple[IterationState, Squared]:
     """`iterate` after a first correction from near the root: mostly another one is all; and what is left to correct.
 
     Only where it is not, corrections are made as by `later()`, and it is asked whether it was near at all: if the first
     correction was not small beside x, whether what had led there was `moderate`.
     """
-    s, foreseen, fits = _corrected(correction, start, tol, squares, others2, curved=True)
+    s, foreseen, fits = _corrected(correction, start, tol, squares, extra_squared_norm, needs_second_order=True)
     small = s.before2 <= _SMALL**2 * s.size2
 
     @unlikely
-    def rest(case: Array, otherwise: tuple[State, Squared], small: Array, fits: Array) -> tuple[State, Squared]:
+    def rest(
+        case: Array, otherwise: tuple[IterationState, Squared], small: Array, fits: Array
+    ) -> tuple[IterationState, Squared]:
         s, _ = otherwise
         near = small | moderate()
-        done, lost = _otherwise_ended(case, (True, False), s, fits, 0, tol)
+        done, lost = _ended_unforeseen(case, (True, False), s, fits, 0, tol)
         s = s._replace(done=done & (near | ~case), lost=lost | (case & ~near))
-        s = iterate(later(), s, tol, max_steps - 1, jnp.ones((), bool), True, squares, others2, curved=True)
+        s = iterate(
+            later(),
+            s,
+            tol,
+            max_steps - 1,
+            jnp.ones((), bool),
+            True,
+            squares,
+            extra_squared_norm,
+            needs_second_order=True,
+        )
         return s, select(case, s.left(), otherwise[1])
 
     s = s._replace(done=jnp.ones((), bool))
@@ -179,28 +192,35 @@ def iterate_near(
 
 def _corrected(
     correction: Correction,
-    s: State,
+    s: IterationState,
     tol: float | Array,
-    squares: Squares,
-    others2: Float[Array, "..."] | float,
-    curved: bool,
-) -> tuple[State, Bool[Array, ""], Bool[Array, ""]]:
+    squares: SquaredSize,
+    extra_squared_norm: Float[Array, "..."] | float,
+    needs_second_order: bool,
+) -> tuple[IterationState, Bool[Array, ""], Bool[Array, ""]]:
     """After another correction; whether it is foreseen that this is enough, and small enough for what is known."""
     step, known = correction(s.x)
-    size2, step2 = largest(squares(s.x) + others2), largest(squares(step))  # |x|² before: a flow has it at hand
+    size2, step2 = (
+        largest(squares(s.x) + extra_squared_norm),
+        largest(squares(step)),
+    )  # |x|² before: a flow has it at hand
     before2 = s.step2
     foreseen = step2 * step2 < (_MARGIN * tol) ** 2 * (size2 * before2)  # if corrections do not fall, it is small
     fits = jnp.ones((), bool)
     if known is not None:
-        left2, n = (step2 * size2 * size2, 24.0) if curved else (step2 * size2, 6.0)
+        left2, n = (step2 * size2 * size2, 24.0) if needs_second_order else (step2 * size2, 6.0)
         foreseen = foreseen & (left2 <= (n * _MARGIN * tol) ** 2)
         fits = (step2 <= TINY**2) & (left2 <= tol**2)
     last = None if known is None else step
-    return State(s.x + step, size2, step2, before2, s.iterations + 1, s.done, s.lost, last, known), foreseen, fits
+    return (
+        IterationState(s.x + step, size2, step2, before2, s.iterations + 1, s.done, s.lost, last, known),
+        foreseen,
+        fits,
+    )
 
 
-def _otherwise_ended(
-    case: Array, otherwise: tuple, s: State, fits: Array, turns: Array | int, tol: float | Array
+def _ended_unforeseen(
+    case: Array, otherwise: tuple, s: IterationState, fits: Array, turns: Array | int, tol: float | Array
 ) -> tuple[Array, Array]:
     """Whether an iteration has ended though it was not foreseen: it has converged, or is lost."""
     small = s.step2 <= tol**2 * s.size2
@@ -209,10 +229,10 @@ def _otherwise_ended(
     return jnp.where(case, (small | stalled) & fits, True), case & lost
 
 
-def fresh(x: Vector, iterations: Int[Array, ""]) -> State:
+def initial_state(x: Vector, iterations: Int[Array, ""]) -> IterationState:
     """Before a first correction, after so many iterations elsewhere."""
     zero, false = jnp.zeros(()), jnp.zeros((), bool)
-    return State(x, zero, zero, zero, iterations, false, false)
+    return IterationState(x, zero, zero, zero, iterations, false, false)
 
 
 def select(flag: Array, a: PyTree, b: PyTree) -> PyTree:

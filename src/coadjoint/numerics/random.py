@@ -55,7 +55,7 @@ def threefry(key: Key, hi: UInt32[Array, "..."], lo: UInt32[Array, "..."]) -> Ke
     return Key(x, y)
 
 
-def words(n: Int[Array, "..."] | int) -> tuple[Array, Array]:
+def split_uint64(n: Int[Array, "..."] | int) -> tuple[Array, Array]:
     """A 64-bit counter as its high and low words."""
     n = jnp.asarray(n, jnp.int64)
     return (n >> 32).astype(jnp.uint32), n.astype(jnp.uint32)
@@ -63,7 +63,7 @@ def words(n: Int[Array, "..."] | int) -> tuple[Array, Array]:
 
 def member_key(key: Key, domain: int, member: Int[Array, ""] | int) -> Key:
     """The key of one ensemble member in one domain."""
-    return threefry(threefry(key, jnp.uint32(VERSION), jnp.uint32(domain)), *words(member))
+    return threefry(threefry(key, jnp.uint32(VERSION), jnp.uint32(domain)), *split_uint64(member))
 
 
 def _whole(n: Int[Array, "..."]) -> Float[Array, "..."]:
@@ -111,7 +111,7 @@ def _unit(bits: Key) -> Float[Array, "..."]:
 
 def _uniform_pairs(key: Key, even: Int[Array, "..."]) -> Float[Array, "2 ..."]:
     """The uniforms of the radii and of the angles of pairs n, n + 1: by one program of Threefry's, not by two."""
-    return _unit(threefry(key, *words(jnp.stack([even, even + 1]))))
+    return _unit(threefry(key, *split_uint64(jnp.stack([even, even + 1]))))
 
 
 def _box_muller(u: Array, v: Array) -> tuple[Array, Array]:
@@ -127,7 +127,7 @@ def uniforms(
     """Uniform numbers on [0, 1), n = start … start + count − 1, of each channel."""
     key = threefry(member, jnp.uint32(level), jnp.arange(channels, dtype=jnp.uint32))
     n = jnp.asarray(start, jnp.int64) + jnp.arange(count)[:, None]
-    return _unit(threefry(key, *words(n)))
+    return _unit(threefry(key, *split_uint64(n)))
 
 
 def normals(
@@ -179,7 +179,7 @@ def many_normals(
         both = jnp.stack([radius * cosine, radius * sine], axis=1)[:, :, None]
         out = jax.lax.dynamic_update_slice_in_dim(out, both, jnp.maximum(i, 0), 2)
         own = jax.tree.map(lambda x: x[jnp.minimum(i + 2, parts - 1)], key)
-        uniforms = _unit(threefry(own, *words(n))), _unit(threefry(own, *words(n + 1)))
+        uniforms = _unit(threefry(own, *split_uint64(n))), _unit(threefry(own, *split_uint64(n + 1)))
         return uniforms, (jnp.sqrt(-2.0 * _log(1.0 - u)), *_sincos(v)), out
 
     empty = jnp.zeros((pairs, size))
@@ -195,7 +195,7 @@ def channel_keys(member: Key, level: Int[Array, ""] | int, channels: np.ndarray)
 
 def signs(key: Key, n: Int[Array, "*at"]) -> Float[Array, "*at channels"]:
     """±1 from the last bit of each number n of each channel."""
-    bits = threefry(key, *words(n[..., None]))
+    bits = threefry(key, *split_uint64(n[..., None]))
     return 1.0 - 2.0 * (bits.b.astype(jnp.int64) & 1).astype(jnp.float64)
 
 

@@ -16,14 +16,14 @@ from stepcompiler.hints import low_precision
 
 from .newton_iteration import (
     TINY,
-    Info,
+    IterationState,
+    SolveInfo,
     Squared,
-    Squares,
-    State,
+    SquaredSize,
     Vector,
     dot,
     explicit_info,
-    fresh,
+    initial_state,
     iterate,
     iterate_near,
     largest,
@@ -31,14 +31,24 @@ from .newton_iteration import (
 )
 from .vectors import cross
 
-__all__ = ["ROOT", "Info", "Root", "Squares", "Start", "dot", "explicit_info", "implicit", "solve_root"]
+__all__ = [
+    "ROOT",
+    "InitialGuess",
+    "RootResult",
+    "SolveInfo",
+    "SquaredSize",
+    "dot",
+    "explicit_info",
+    "implicit",
+    "solve_root",
+]
 
 ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
 
 _MODERATE = 0.5  # beside x: what may have been added to an explicit step, for the expansion to converge
 
 
-class Start(NamedTuple):
+class InitialGuess(NamedTuple):
     """Where the chord method starts for f(x) = x − g(x): x with G = Dg there; or 0 with G there, if f(0) is given.
 
     Then x has explicit coordinates alone.
@@ -50,17 +60,17 @@ class Start(NamedTuple):
     explicit: Vector | None = None  # if x is near the root: the first term of the expansion that led to it
 
 
-class Root(NamedTuple):
+class RootResult(NamedTuple):
     """x and how it was found; what the equation gave besides at x − last, where last is at most 1e-10.
 
-    `curved`: whether |x|² |last| counts; None if it never does.
+    `needs_second_order`: whether |x|² |last| counts; None if it never does.
     """
 
     x: Vector
-    info: Info
+    info: SolveInfo
     last: Vector | None
     known: PyTree
-    curved: Bool[Array, ""] | None = None
+    needs_second_order: Bool[Array, ""] | None = None
 
 
 def solve_root(
@@ -68,15 +78,15 @@ def solve_root(
     x0: Vector,
     *,
     method: str,
-    start: Callable[[], Start],
+    start: Callable[[], InitialGuess],
     tol: float,
     max_steps: int,
     fallbacks: bool,
     dense: bool,
     fast: bool,
-    squares: Squares = dot,
-    others2: Float[Array, "..."] | float = 0.0,
-) -> Root:
+    squares: SquaredSize = dot,
+    extra_squared_norm: Float[Array, "..."] | float = 0.0,
+) -> RootResult:
     """The root of f(x, 1) that continues from f(0, 0) = 0, with the derivative of the implicit function theorem.
 
     `f(x, λ)` gives the two sides' difference in the step's equation, with time step and increments scaled by λ, and
@@ -102,9 +112,14 @@ def solve_root(
         value, known = full(x)
         return inverse(-value), known if follows else None
 
-    first, left = fresh(x0, jnp.zeros((), int)), None
+    first, left = initial_state(x0, jnp.zeros((), int)), None
     first = first._replace(last=x0, known=known) if follows else first
-    rest: dict[str, Any] = {"active": jnp.ones((), bool), "fast": fast, "squares": squares, "others2": others2}
+    rest: dict[str, Any] = {
+        "active": jnp.ones((), bool),
+        "fast": fast,
+        "squares": squares,
+        "extra_squared_norm": extra_squared_norm,
+    }
     if method == "chord":
         begun = _without_derivative(eqx.filter_closure_convert(start))()
         if begun.at_zero is None:
@@ -117,16 +132,18 @@ def solve_root(
     else:
         s = iterate(partial(by, lambda y: y), first, tol, max_steps, **rest)
     if not fast:
-        s = _otherwise(fixed, x0, s, tol, fallbacks, squares)
+        s = _fallback(fixed, x0, s, tol, fallbacks, squares)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
-    return Root(implicit(f, x, dense, fast), s.info(left), last, known, None if left is None else s.curved(tol))
+    return RootResult(
+        implicit(f, x, dense, fast), s.info(left), last, known, None if left is None else s.needs_second_order(tol)
+    )
 
 
 def _from_near(
-    by: Callable, begun: Start, first: State, tol: float, max_steps: int, rest: dict[str, Any]
-) -> tuple[State, Squared]:
+    by: Callable, begun: InitialGuess, first: IterationState, tol: float, max_steps: int, rest: dict[str, Any]
+) -> tuple[IterationState, Squared]:
     """The chord method from near the root: by a series twice, and after that by an inverse.
 
     The expansion that has led from an explicit step to x converges to the root that continues from x = 0 if the first
@@ -134,16 +151,16 @@ def _from_near(
     """
     x, G, _, explicit = begun
     assert explicit is not None
-    squares, others2 = rest["squares"], rest["others2"]
+    squares, extra_squared_norm = rest["squares"], rest["extra_squared_norm"]
     series = _series(G)
     moved = first._replace(x=x).moved(by(series, x)[0], squares)
-    moderate = lambda: largest(squares(x - explicit)) <= _MODERATE**2 * largest(squares(x) + others2)
+    moderate = lambda: largest(squares(x - explicit)) <= _MODERATE**2 * largest(squares(x) + extra_squared_norm)
 
     def later() -> Callable[[Vector], tuple[Vector, PyTree]]:
         inverse = low_precision(lambda G: _inverse_matrix(jnp.eye(len(G)) - G))(G)
         return partial(by, low_precision(lambda x: inverse @ x))
 
-    return iterate_near(partial(by, series), later, moved, tol, max_steps - 1, moderate, squares, others2)
+    return iterate_near(partial(by, series), later, moved, tol, max_steps - 1, moderate, squares, extra_squared_norm)
 
 
 def _without_derivative(f: Callable) -> Callable:
@@ -220,7 +237,9 @@ def _inverse_matrix(J: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return a
 
 
-def _otherwise(f: Callable, x0: Vector, s: State, tol: float, fallbacks: bool, squares: Squares) -> State:
+def _fallback(
+    f: Callable, x0: Vector, s: IterationState, tol: float, fallbacks: bool, squares: SquaredSize
+) -> IterationState:
     """What is done where the iteration has failed: homotopy, then the least bad that is left."""
     failed = ~s.done
     if fallbacks:
@@ -235,7 +254,7 @@ def _homotopy(
     iterations: Array,
     tol: float,
     active: Array,
-) -> State:
+) -> IterationState:
     """Follow the curve f(x, λ) = 0 from (x₀, 0) to λ = 1 by its arc length, so that it may turn back on the way.
 
     From y = (x, λ) a step goes along the tangent t to y + ℓt, and Newton's method back onto the curve in the plane
@@ -269,13 +288,13 @@ def _homotopy(
         def correction(y: Vector) -> tuple[Vector, None]:
             return -bordered(y, row, jnp.append(curve(y), row @ (y - guess))), None
 
-        trial = iterate(correction, fresh(guess, s.iterations), jnp.where(last, tol, 1e-6), 10, active)
+        trial = iterate(correction, initial_state(guess, s.iterations), jnp.where(last, tol, 1e-6), 10, active)
         away = trial.x - guess
         ok = trial.done & (away @ away <= (straight * length) ** 2) & (last | (trial.x[n] < 1.0))
         kept = trial._replace(x=jnp.where(ok, trial.x, s.x), done=ok & last)
         return kept, jnp.where(ok, t, state[1]), jnp.where(ok, 2.0 * length, 0.5 * length), trials + 1
 
-    start = fresh(jnp.append(x0, 0.0), iterations)
+    start = initial_state(jnp.append(x0, 0.0), iterations)
     s, *_ = jax.lax.while_loop(going, body, (start, along, jnp.ones(()), jnp.zeros((), int)))
     return s._replace(x=s.x[:n])
 
@@ -283,10 +302,10 @@ def _homotopy(
 def _least_bad(
     f: Callable[[Vector], tuple[Vector, PyTree]],
     x0: Vector,
-    s: State,
+    s: IterationState,
     active: Array,
-    squares: Squares,
-) -> State:
+    squares: SquaredSize,
+) -> IterationState:
     """What an unsolved step is left with: its last x, or one explicit step, whichever solves f = 0 better.
 
     An iteration that has lost its way may be anywhere, and the action of a huge σ costs the Casimirs their digits.

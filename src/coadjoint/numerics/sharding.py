@@ -27,7 +27,7 @@ _current: ContextVar[Mesh | None] = ContextVar("mesh", default=None)
 
 
 @contextmanager
-def over(mesh: Mesh) -> Iterator[None]:
+def use_mesh(mesh: Mesh) -> Iterator[None]:
     """Code is traced for this mesh, and runs there."""
     token = _current.set(mesh)
     try:
@@ -59,19 +59,19 @@ def mesh_of(devices: Any) -> Mesh:
     return jax.make_mesh((len(devices),), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
 
 
-def whole(n: int) -> int:
+def padded_size(n: int) -> int:
     """n, rounded up to a multiple of the devices."""
     return -(-n // count()) * count()
 
 
-def rows(x: Array) -> Array:
+def shard_rows(x: Array) -> Array:
     """x with the rows of its matrices spread; as it is, without a mesh. Rows need not be a multiple of the devices."""
     if mesh() is None:
         return x
     return lax.with_sharding_constraint(x, P(*(None,) * (x.ndim - 2), AXIS, None))
 
 
-def placed(x: np.ndarray, spec: P) -> Array:
+def to_device(x: np.ndarray, spec: P) -> Array:
     """An array of the host, the same in all processes, spread over the mesh."""
     mesh = current()
     assert mesh is not None
@@ -97,7 +97,7 @@ def ring_product(dot: Callable[[Array, Array], Array], A: Array, B: Array) -> Ar
     return jax.shard_map(ring, in_specs=P(*lead, AXIS, None), out_specs=P(*lead, AXIS, None))(A, B)
 
 
-# Wrapped diagonals: D[d, j] = W[j, (j + d) mod n], as many as `whole` makes of n//2 + 1, each whole on some device.
+# Wrapped diagonals: D[d, j] = W[j, (j + d) mod n], d < padded_size(n//2 + 1), each complete on a device.
 
 Act = Callable[..., Complex[Array, "d n"]]
 
@@ -113,24 +113,24 @@ def along_diagonals(act: Act, W: Complex[Array, "n n"], tables: Any = (), specs:
         D = _diagonals(W)
         return _matrix(act(D, lax.axis_index(AXIS) * len(D), tables))
 
-    W = jnp.pad(rows(W), ((0, whole(n) - n), (0, 0)))
+    W = jnp.pad(shard_rows(W), ((0, padded_size(n) - n), (0, 0)))
     return _cut(jax.shard_map(local, in_specs=(P(AXIS, None), specs), out_specs=P(AXIS, None))(W, tables), n)
 
 
 def from_diagonals(act: Act, D: Complex[Array, "d n"]) -> Complex[Array, "n n"]:
     """The matrix with the diagonals act(D), which act takes one by one."""
     n = D.shape[-1]
-    D = jnp.pad(D, ((0, whole(n // 2 + 1) - len(D)), (0, 0)))
+    D = jnp.pad(D, ((0, padded_size(n // 2 + 1) - len(D)), (0, 0)))
     return _cut(jax.shard_map(lambda D: _matrix(act(D)), in_specs=P(AXIS, None), out_specs=P(AXIS, None))(D), n)
 
 
 def _cut(W: Array, n: int) -> Array:
-    return rows(W[:n])
+    return shard_rows(W[:n])
 
 
 def _diagonals(W: Complex[Array, "m n"]) -> Complex[Array, "d n"]:
     """The diagonals of one device, from the rows of all."""
-    (m, n), total = W.shape, whole(W.shape[-1] // 2 + 1)
+    (m, n), total = W.shape, padded_size(W.shape[-1] // 2 + 1)
     j = lax.axis_index(AXIS) * m + jnp.arange(m)[:, None]
     D = jnp.take_along_axis(W, (j + jnp.arange(total)) % n, axis=1)
     return lax.all_to_all(D, AXIS, 1, 0, tiled=True)[:n].T
@@ -138,7 +138,7 @@ def _diagonals(W: Complex[Array, "m n"]) -> Complex[Array, "d n"]:
 
 def _matrix(D: Complex[Array, "d n"]) -> Complex[Array, "m n"]:
     """The rows of one device, skew-Hermitian to the last bit, from the diagonals of all."""
-    n, m = D.shape[1], whole(D.shape[1]) // count()
+    n, m = D.shape[1], padded_size(D.shape[1]) // count()
     D = lax.all_to_all(jnp.pad(D.T, ((0, m * count() - n), (0, 0))), AXIS, 0, 1, tiled=True)  # [j, d]
     j, c = lax.axis_index(AXIS) * m + jnp.arange(m)[:, None], jnp.arange(m * count())
     d = (c - j) % n

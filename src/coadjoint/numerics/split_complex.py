@@ -50,7 +50,7 @@ def padded(n: int) -> int:
     return -(-n // unit) * unit
 
 
-def written(A: Array) -> Array:
+def materialize(A: Array) -> Array:
     """A, on a CPU as an array in memory, for one that is then read in another order than it is made.
 
     XLA would else compute it entry by entry where it is read, from all that it is made of, which for a transpose of a
@@ -66,18 +66,18 @@ def pair(W: Complex[Array, "n n"]) -> Pair:
     """A complex matrix as a pair, padded with zeros."""
     n = W.shape[-1]
     more = padded(n) - n
-    return sharding.rows(jnp.pad(jnp.stack([W.real, W.imag]), ((0, 0), (0, more), (0, more))))
+    return sharding.shard_rows(jnp.pad(jnp.stack([W.real, W.imag]), ((0, 0), (0, more), (0, more))))
 
 
 def unpair(A: Pair, n: int) -> Complex[Array, "n n"]:
     """The complex matrix of a pair, without padding."""
-    return sharding.rows(lax.complex(A[0, :n, :n], A[1, :n, :n]))
+    return sharding.shard_rows(lax.complex(A[0, :n, :n], A[1, :n, :n]))
 
 
 def dagger(A: Pair) -> Pair:
     """The conjugate transpose."""
     A = A if on_gpu() else lax.optimization_barrier(A)  # or parts of it would be computed again, column by column
-    return sharding.rows(jnp.stack([A[0].T, -A[1].T]))
+    return sharding.shard_rows(jnp.stack([A[0].T, -A[1].T]))
 
 
 def skew(A: Pair) -> Pair:
@@ -85,9 +85,9 @@ def skew(A: Pair) -> Pair:
     return A - dagger(A)
 
 
-def made_skew(A: Pair) -> Pair:
+def project_skew(A: Pair) -> Pair:
     """½ (A − Aᴴ): what is skew-Hermitian but for rounding, exactly so."""
-    A = written(A)
+    A = materialize(A)
     return 0.5 * (A - dagger(A))
 
 
@@ -100,8 +100,10 @@ def product(A: Pair, B: Pair, level: Level) -> Pair:
     """A B, at one of the levels; float64 for DOUBLE, float32 for the others."""
     kind = F64 if level is Level.DOUBLE else F32
     C = _combined(_dot(_three(A.astype(kind)), _three(B.astype(kind)), level))
-    written = on_gpu() and C.shape[-1] >= _LARGE and level is not Level.DOUBLE
-    return lax.optimization_barrier(C) if written else C  # or three would be read, and transposed, wherever C is wanted
+    materialized = on_gpu() and C.shape[-1] >= _LARGE and level is not Level.DOUBLE
+    return (
+        lax.optimization_barrier(C) if materialized else C
+    )  # or three would be read, and transposed, wherever C is wanted
 
 
 def symmetric_product(A: Pair, B: Pair, level: Level, sign: int = -1, right: int = -1) -> Pair:
@@ -126,8 +128,8 @@ def _by_sum(A: Pair, B: Pair, sign: int) -> Pair:
 
     Z = A₀(B₀ + B₁) + A₁(B₀ − B₁) is one real product, of rows and columns twice as long.
     """
-    rows, columns = jnp.concatenate([A[0], A[1]], axis=1), jnp.concatenate([B[0] + B[1], B[0] - B[1]], axis=0)
-    Z = lax.dot_general(rows, columns, (((1,), (0,)), ((), ())))
+    shard_rows, columns = jnp.concatenate([A[0], A[1]], axis=1), jnp.concatenate([B[0] + B[1], B[0] - B[1]], axis=0)
+    Z = lax.dot_general(shard_rows, columns, (((1,), (0,)), ((), ())))
     return 0.5 * jnp.stack([Z + sign * Z.T, Z - sign * Z.T])
 
 
@@ -141,8 +143,8 @@ def _by_halves(A: Float[Array, "3 k m"], B: Float[Array, "3 m k"], sign: int, ha
     beside = _combined(_dot(A[:, :h], B[:, :, h:], Level.DOUBLE))
     first = _by_halves(A[:, :h], B[:, :, :h], sign, halvings - 1)
     last = _by_halves(A[:, h:], B[:, :, h:], sign, halvings - 1)
-    rows = [jnp.concatenate(row, axis=2) for row in ((first, beside), (sign * dagger(beside), last))]
-    return jnp.concatenate(rows, axis=1)
+    shard_rows = [jnp.concatenate(row, axis=2) for row in ((first, beside), (sign * dagger(beside), last))]
+    return jnp.concatenate(shard_rows, axis=1)
 
 
 def _by_panels(A: Pair, B: Pair, sign: int, right: int) -> Pair:

@@ -18,7 +18,7 @@ def with_devices(plan: Plan, devices: Any) -> Plan:
     found = _devices(devices)
     algebra, integrator = plan.system.algebra, plan.integrator
     n, name = algebra.shape[-1], type(algebra).__name__
-    if not algebra.by_conjugation:
+    if not algebra.is_matrix_conjugation:
         raise ValueError(f"devices= spreads one large matrix of SU(n), n at least 9, and this is {name}: leave it out.")
     if algebra.dim <= DENSE:
         raise ValueError(f"devices= spreads one large matrix of SU(n), n at least 9, and here n is {n}: leave it out.")
@@ -26,7 +26,7 @@ def with_devices(plan: Plan, devices: Any) -> Plan:
         raise ValueError(f"devices must be at most n = {n}, one a row, not {len(found)}.")
     if plan.traced:
         raise TypeError("devices= spreads numbers, but this run is being traced by JAX.")
-    rule = integrator.products(plan.system) if isinstance(integrator, OrbitMethod) else None
+    rule = integrator.products_rule(plan.system) if isinstance(integrator, OrbitMethod) else None
     if len(found) > 1 and rule is None:
         raise ValueError(
             f"devices= needs a method that steps by products alone, which LU and eigenvalues are not: TMK(), "

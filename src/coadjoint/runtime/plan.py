@@ -15,7 +15,7 @@ from stepcompiler.jaxprs.interning import Function, intern
 
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
 from ..integrators.base import Integrator
-from ..integrators.dissipative import around
+from ..integrators.dissipative import wrap_dissipation
 from ..integrators.implicit import DENSE
 from ..numerics import validation
 from ..numerics.signatures import check_function
@@ -333,7 +333,7 @@ def _common(
     save_every = validation.count("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
-    integrator = around(system, integrator)
+    integrator = wrap_dissipation(system, integrator)
     _method(integrator, "check")(system)
     needs = _method(integrator, "needs")(system)
     driver = _driver(system, key, driver, steps)

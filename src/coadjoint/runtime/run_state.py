@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..drivers import Increment
 from ..integrators.base import Integrator
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 
 
@@ -29,7 +29,7 @@ class SolverTotals(NamedTuple):
         z: Any = np.zeros(members, np.int64)
         return SolverTotals(z, z, z.astype(float), z, z - 1, z)
 
-    def add(self, n: Int[Array, ""], info: Info) -> "SolverTotals":
+    def add(self, n: Int[Array, ""], info: SolveInfo) -> "SolverTotals":
         """With one more step."""
         failed = ~info.converged
         return SolverTotals(

@@ -12,8 +12,8 @@ from jaxtyping import Array, Int
 
 from ..drivers import BLOCK, Brownian, Increment, Needs, SampledPaths, joined, truncation_bound
 from ..integrators.base import Integrator
-from ..integrators.levy import TMKLevy
-from ..integrators.strong15 import TMK15
+from ..integrators.tmk15 import TMK15
+from ..integrators.tmk_levy import TMKLevy
 from ..numerics import validation
 from ..runtime.ensemble import ensemble
 from ..systems import System

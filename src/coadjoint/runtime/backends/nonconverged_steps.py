@@ -85,13 +85,13 @@ def _held(definition: StepDefinition, window: Window, time_grid: TimeGrid) -> Ca
     """
     arrays, rest = eqx.partition((definition, window, time_grid), eqx.is_array)
     numbers, holding = jax.tree.flatten(arrays)
-    objects, around = jax.tree.flatten(rest)
+    objects, wrap_dissipation = jax.tree.flatten(rest)
 
     def make() -> Callable:
         def program(numbers, *args):
-            given = eqx.combine(jax.tree.unflatten(holding, numbers), jax.tree.unflatten(around, objects))
+            given = eqx.combine(jax.tree.unflatten(holding, numbers), jax.tree.unflatten(wrap_dissipation, objects))
             return careful_step(*given, *args)
 
         return jax.jit(program)
 
-    return partial(_programs.get((holding, tuple(objects), around), make), numbers)
+    return partial(_programs.get((holding, tuple(objects), wrap_dissipation), make), numbers)

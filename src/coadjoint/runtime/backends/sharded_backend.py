@@ -63,8 +63,8 @@ class ShardedPlacement:
     def __init__(self, plan: Plan):
         self.n = plan.system.algebra.shape[-1]
         self.mesh = sharding.mesh_of(plan.devices)
-        with sharding.over(self.mesh):
-            self.more = sharding.whole(self.n) - self.n
+        with sharding.use_mesh(self.mesh):
+            self.more = sharding.padded_size(self.n) - self.n
 
     def put(self, tree: PyTree) -> PyTree:
         """From the host, where all processes have the same."""
@@ -72,11 +72,11 @@ class ShardedPlacement:
         def one(x: Any) -> Array:
             x = np.asarray(x)
             if not self._matrices(x.shape, self.n):
-                return sharding.placed(x, P())
+                return sharding.to_device(x, P())
             below = [(0, 0)] * (x.ndim - 2) + [(0, self.more), (0, 0)]
-            return sharding.placed(np.pad(x, below), P(*(None,) * (x.ndim - 2), sharding.AXIS, None))
+            return sharding.to_device(np.pad(x, below), P(*(None,) * (x.ndim - 2), sharding.AXIS, None))
 
-        with sharding.over(self.mesh):
+        with sharding.use_mesh(self.mesh):
             return jax.tree.map(one, tree)
 
     def host(self, x: Array) -> np.ndarray:
@@ -100,22 +100,22 @@ class ShardedPlacement:
 
     def call(self, program: Callable, definition: Any, *args: Any) -> Any:
         """program(core, *args), compiled for the mesh."""
-        with sharding.over(self.mesh):
+        with sharding.use_mesh(self.mesh):
             return _called(self, program, definition, args)
 
     def definition(self, definition: Any) -> Any:
         """With the system as it is to be computed here."""
-        with sharding.over(self.mesh):
+        with sharding.use_mesh(self.mesh):
             return retraced(definition)
 
     def cut(self, tree: PyTree) -> PyTree:
         """Without the zeros, in compiled code."""
-        return self._each(lambda x: sharding.rows(x[..., : self.n, :]), tree, self.n + self.more)
+        return self._each(lambda x: sharding.shard_rows(x[..., : self.n, :]), tree, self.n + self.more)
 
     def filled(self, tree: PyTree) -> PyTree:
         """With the zeros, in compiled code."""
         below = lambda x: [(0, 0)] * (x.ndim - 2) + [(0, self.more), (0, 0)]
-        return self._each(lambda x: sharding.rows(jnp.pad(x, below(x))), tree, self.n)
+        return self._each(lambda x: sharding.shard_rows(jnp.pad(x, below(x))), tree, self.n)
 
     def _each(self, fn: Callable[[Array], Array], tree: PyTree, rows: int) -> PyTree:
         return jax.tree.map(lambda x: fn(x) if self._matrices(np.shape(x), rows) else x, tree)
@@ -139,7 +139,7 @@ def retraced(definition: Any) -> Any:
     """With the functions of the flow that its system knows traced for the mesh or the GPU; those of users stay."""
     system: System = definition.system
     flow = system.flow
-    if flow is None or not system.algebra.by_conjugation:
+    if flow is None or not system.algebra.is_matrix_conjugation:
         return definition
     if on_gpu():
         flow = eqx.tree_at(lambda f: f.surface, flow, flow.surface.for_gpu())

@@ -11,53 +11,53 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, LieAlgebra, State
 from ..numerics import sharding
-from ..numerics.rootfind import ROOT, Info, implicit
+from ..numerics.rootfind import ROOT, SolveInfo, implicit
 from ..numerics.split_complex import on_gpu
 from ..systems import System
-from .matrix import Rule, products_step
-from .past import Past, forgotten, no_past
+from .extrapolation import StepHistory, empty_history, reset_history
+from .su_n_solver import Rule, products_step
 from .tau import Cayley, Exp, Tau
 
 __all__ = [
-    "Found",
-    "Past",
+    "ProductsResult",
     "Rule",
-    "carried",
+    "StepHistory",
     "check_solver",
-    "forgotten",
-    "no_past",
+    "empty_history",
+    "reset_history",
     "rule_for",
     "solve",
+    "uses_matrix_products",
     "with_derivative",
 ]
 
 _SMALL = 64  # dimension up to which exponentials are, which is faster there and has fallbacks
 
 
-class Found(NamedTuple):
+class ProductsResult(NamedTuple):
     """σ, and what it moves the state by."""
 
     sigma: Element
     change: State
 
 
-def carried(algebra: LieAlgebra, anchor: Any) -> bool:
+def uses_matrix_products(algebra: LieAlgebra, orbit_memory: Any) -> bool:
     """Whether a method carries what products need, instead of an algebra's memory of the starting orbit."""
-    return isinstance(anchor, Past) or (anchor is None and algebra.by_conjugation)
+    return isinstance(orbit_memory, StepHistory) or (orbit_memory is None and algebra.is_matrix_conjugation)
 
 
 def rule_for(solve: Any, system: System, tau: Tau, mean: bool) -> Rule | None:
     """The rule by which products solve a step, if they do: asked for, or on matrices that are not small."""
-    settings = getattr(solve, "careful", solve)
+    settings = getattr(solve, "settings", solve)
     algebra = system.algebra
-    known = algebra.by_conjugation and isinstance(tau, Cayley | Exp)
+    known = algebra.is_matrix_conjugation and isinstance(tau, Cayley | Exp)
     wanted = settings.solver == "products" or (settings.solver == "auto" and algebra.dim > _SMALL)
     return Rule(mean, isinstance(tau, Exp), settings.tol, settings.max_steps) if known and wanted else None
 
 
 def check_solver(solve: Any, system: System) -> None:
     """Raise if products are asked for where there are none."""
-    if solve.solver == "products" and not system.algebra.by_conjugation:
+    if solve.solver == "products" and not system.algebra.is_matrix_conjugation:
         raise ValueError(
             f'solver="products" is for matrices that are moved by conjugation, SU(n), not for '
             f'{type(system.algebra).__name__}: take solver="auto".'
@@ -65,11 +65,11 @@ def check_solver(solve: Any, system: System) -> None:
 
 
 def solve(
-    rule: Rule, system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"], past: Past | None
-) -> tuple[Found, Past | None, Info]:
+    rule: Rule, system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"], history: StepHistory | None
+) -> tuple[ProductsResult, StepHistory | None, SolveInfo]:
     """One step, without its derivative: W ↦ e^{−sσ} W e^{sσ}, so that half of −sσ is the unknown of `matrix`."""
-    numbers, rest = eqx.partition((system, mu, dt, S, past), eqx.is_array)
-    system, mu, dt, S, past = eqx.combine(jax.lax.stop_gradient(numbers), rest)
+    numbers, rest = eqx.partition((system, mu, dt, S, history), eqx.is_array)
+    system, mu, dt, S, history = eqx.combine(jax.lax.stop_gradient(numbers), rest)
     half = -0.5 * system.sign
 
     def field(X: State) -> Element:
@@ -77,9 +77,9 @@ def solve(
         return half * (dt * system.drift(X) if system.additive else system.zeta(X, dt, S))
 
     N = half * system.noise(mu, S) if system.additive and system.noises else None
-    out = products_step(rule, mu, field, N, past, dt)
-    info = Info(out.iterations, out.residual, out.converged & jnp.all(jnp.isfinite(out.change)))
-    return checkpoint_name(Found(out.S / half, out.change), ROOT), out.past, info
+    out = products_step(rule, mu, field, N, history, dt)
+    info = SolveInfo(out.iterations, out.residual, out.converged & jnp.all(jnp.isfinite(out.change)))
+    return checkpoint_name(ProductsResult(out.S / half, out.change), ROOT), out.history, info
 
 
 def _without_trace(X: State) -> State:

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ..numerics.split_complex import DIGITS, F32, F64, Level, Pair, norm, on_gpu, product, skew, symmetric_product
 
 
-def one_less(s: Pair, exp: bool) -> tuple[Pair, Float[Array, ""], Float[Array, ""]]:
+def inverse_minus_one(s: Pair, exp: bool) -> tuple[Pair, Float[Array, ""], Float[Array, ""]]:
     """E = (1 − a)⁻¹ − 1, its relative error, and about ‖s‖: s + s² + …, or for a = tanh s, (e^{2s} − 1)/2.
 
     To s⁶; on a CPU, whose products are more exact, for tanh to s⁷.
@@ -47,14 +47,14 @@ def tanh(S: Pair) -> tuple[Pair, Float[Array, ""]]:
     return S + symmetric_product(S, H, Level.DOUBLE, -1, 1), 1.5e-3 * rho**7
 
 
-def rough_tanh(S: Pair) -> Pair:
+def approximate_tanh(S: Pair) -> Pair:
     """tanh S to about six digits, skew-Hermitian to the last bit: S − ⅓ S³ + 2/15 S⁵."""
     B = symmetric_product(S, S, Level.LOW, 1)
     H = 2 / 15 * symmetric_product(B, B, Level.LEAST, 1) - B / 3
     return S + symmetric_product(S, H, Level.LOW).astype(F64)
 
 
-def left_out(change: Pair, delta: Pair) -> Float[Array, ""]:
+def truncation_error(change: Pair, delta: Pair) -> Float[Array, ""]:
     """A bound on what the derivative of tanh in the direction δ leaves out, that is S⁴ δ."""
     return norm(change - delta) ** 2 / jnp.maximum(norm(delta), 1e-300)
 

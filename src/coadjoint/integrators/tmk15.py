@@ -9,12 +9,12 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
-from .implicit import ImplicitSolve, Reached
-from .levy import area_term
+from .implicit import ImplicitSolve, KnownFlow
 from .tmk import trapezoidal
+from .tmk_levy import area_term
 
 _MOST_NOISES = 32  # that do not commute: a block of steps has 8 megabytes of level 3 in each part
 
@@ -82,7 +82,7 @@ class TMK15(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info, Reached]:
+    ) -> tuple[Element, SolveInfo, KnownFlow]:
         """The root of TMK's equation with the terms of order 1.5 added."""
         if dS.Z is None:
             return trapezoidal(self.solve, system, mu, dt, dS.S)

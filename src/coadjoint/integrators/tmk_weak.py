@@ -9,13 +9,13 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
-from .implicit import ImplicitSolve, Reached
-from .levy import area_term, mean_third_term, not_too_many
-from .strong15 import drift_terms
+from .implicit import ImplicitSolve, KnownFlow
 from .tmk import trapezoidal
+from .tmk15 import drift_terms
+from .tmk_levy import area_term, mean_third_term, not_too_many
 
 
 class TMKWeak(OrbitMethod):
@@ -74,7 +74,7 @@ class TMKWeak(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info, Reached]:
+    ) -> tuple[Element, SolveInfo, KnownFlow]:
         """The root of TMK's equation with the terms of weak order 2 added."""
         if not system.n_noise:
             return trapezoidal(self.solve, system, mu, dt, dS.S)

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
-from ..numerics.rootfind import Info
+from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
-from .implicit import ImplicitSolve, Reached, truncated
+from .implicit import ImplicitSolve, KnownFlow, truncated
 from .tmk import trapezoidal
 
 _MOST_NOISES = 512  # that do not commute: a block of steps has 64 megabytes of areas
@@ -69,7 +69,7 @@ class TMKLevy(OrbitMethod):
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
-    ) -> tuple[Element, Info, Reached]:
+    ) -> tuple[Element, SolveInfo, KnownFlow]:
         """The root of TMK's equation with s Σ_{i<j} A_ij c_ij added, and for SALT noise the mean of level 3."""
         extra = None
         if dS.areas is not None:

@@ -46,17 +46,17 @@ from ..numerics.split_complex import (
     Level,
     Pair,
     dagger,
-    made_skew,
     norm,
     on_gpu,
     pair,
     product,
+    project_skew,
     skew,
     symmetric_product,
     unpair,
 )
-from .matrix_series import left_out, one_less, rough_tanh, tanh, tanh_derivative
-from .past import Past, Start, extrapolated, remembered
+from .extrapolation import Prediction, StepHistory, append_step, extrapolate
+from .su_n_series import approximate_tanh, inverse_minus_one, tanh, tanh_derivative, truncation_error
 
 _ROUND_OFF = 2e-16
 _INNER = 6  # times that what δ calls for is followed in turn …
@@ -80,7 +80,7 @@ class Rule(NamedTuple):
     most: int  # evaluations in double precision
 
 
-class Solved(NamedTuple):
+class StepResult(NamedTuple):
     """The new state, S, and how it was found."""
 
     change: Complex[Array, "n n"]  # W_{n+1} − W
@@ -88,10 +88,10 @@ class Solved(NamedTuple):
     iterations: Int[Array, ""]  # evaluations in double precision
     residual: Float[Array, ""]  # what is left to correct of σ, and of the conjugation, each relative
     converged: Bool[Array, ""]
-    past: Past | None
+    history: StepHistory | None
 
 
-class _Place(NamedTuple):
+class _Iterate(NamedTuple):
     """Where the iteration stands."""
 
     S: Pair
@@ -109,10 +109,10 @@ class _Place(NamedTuple):
         return self.S if self.tanh is None else self.tanh
 
 
-class _At(NamedTuple):
+class _Residuals(NamedTuple):
     """What an evaluation there gave, and whether the iteration goes on."""
 
-    place: _Place
+    iterate: _Iterate
     t: Pair
     d: Pair  # what D moves by for this a …
     u: Pair  # … and [a, D]
@@ -141,7 +141,7 @@ class _Step:
         S = pair(self.field(self.matrix + unpair(X.astype(F64), self.n)))
         return S if self.N is None else S + self.N
 
-    def rough_half_zeta(self, X: Pair | None) -> Pair:
+    def approximate_half_zeta(self, X: Pair | None) -> Pair:
         """½ζ(W + X), in single precision."""
         w = unpair(self.w if X is None else self.w + X, self.n)
         S = pair(single_precision(self.field, w))
@@ -152,12 +152,12 @@ class _Step:
         along = unpair(dX, self.n)
         return pair(single_precision(lambda x: jax.jvp(self.field, (self.matrix,), (x,))[1], along)).astype(F32)
 
-    def follow(self, delta: Pair, X: Pair, E: Pair, level: Level) -> tuple[Pair, Pair]:
+    def state_response(self, delta: Pair, X: Pair, E: Pair, level: Level) -> tuple[Pair, Pair]:
         """δX and G when S moves by δ; X is W + D."""
         y = product(delta, X, level)
         return y, y + product(E, y, Level.LEAST if level is Level.LEAST else Level.LOW)
 
-    def mean_follows(self, delta: Pair, y: Pair, G: Pair, a: Pair, ends: Pair) -> Pair:
+    def mean_response(self, delta: Pair, y: Pair, G: Pair, a: Pair, ends: Pair) -> Pair:
         """What M moves by; `ends` is M̄."""
         dM = skew(G - product(G, a, Level.LEAST)) if self.ends else skew(G)
         if self.path:  # less a third of [δ, M̄] + [S, dM̄], to second order in S
@@ -192,90 +192,94 @@ class _Step:
         left = (jnp.abs(c[k]) * size * ratio + digits) / jnp.where(self.size > 0, self.size, 1.0)
         return M - _COTH[0] * x1 - _COTH[1] * x3 + rest.astype(F64), left
 
-    def start(self, guess: Pair | None) -> tuple[_Place, Float[Array, ""]]:
+    def start(self, guess: Pair | None) -> tuple[_Iterate, Float[Array, ""]]:
         """S, D and E to a few digits; how many digits corrections will have."""
         exp, w = self.rule.exp, self.w
         if guess is None:
-            s = self.rough_half_zeta(None)
+            s = self.approximate_half_zeta(None)
             if not self.smooth:  # D is [S, W] to first order
                 s = s + self.linear(skew(product(s, w, Level.LEAST)))
         else:
             s = guess.astype(F32)
-        E, digits, reach = one_less(s, exp)
+        E, digits, reach = inverse_minus_one(s, exp)
         F = product(E, w, Level.FINE)
         FE = symmetric_product(F, dagger(E), Level.LOW)
         D = skew(F) + FE
         M = ends = D + FE if self.ends else D
         if self.path:
             M = M - skew(product(s, ends, Level.LEAST)) / 3
-        delta = self.rough_half_zeta(M) - s
-        y, G = self.follow(delta, w + D, E, Level.LEAST)
+        delta = self.approximate_half_zeta(M) - s
+        y, G = self.state_response(delta, w + D, E, Level.LEAST)
         moved_E = E + delta
         if guess is None:  # δ is not so small that what is of second order in s and δ could be left out
             z = product(s, delta, Level.LEAST)
             moved_E = moved_E + z + dagger(z)
         else:
             digits = digits + reach * norm(delta)
-        more = self.linear(self.mean_follows(delta, y, G, s, ends))
-        S = made_skew((s + delta + more).astype(F64))
+        more = self.linear(self.mean_response(delta, y, G, s, ends))
+        S = project_skew((s + delta + more).astype(F64))
         rate = norm(more) / jnp.maximum(norm(delta), 1e-300)
-        a = rough_tanh(S) if exp else S
-        return self._place(S, a, (D + skew(G)).astype(F64), moved_E, jnp.asarray(exp), jnp.zeros(()), rate), digits
+        a = approximate_tanh(S) if exp else S
+        return self._first_iterate(
+            S, a, (D + skew(G)).astype(F64), moved_E, jnp.asarray(exp), jnp.zeros(()), rate
+        ), digits
 
-    def go_on(self, start: Start) -> tuple[_Place, Float[Array, ""]]:
+    def from_prediction(self, start: Prediction) -> tuple[_Iterate, Float[Array, ""]]:
         """The same from what earlier steps predict; E by a step of Newton's, X ← X + X(1 − (1 − a)X)."""
-        S = made_skew(start.S)
+        S = project_skew(start.S)
         a, reach = tanh(S) if self.rule.exp else (S, jnp.zeros(()))
         R = a.astype(F32) - start.E + product(a, start.E, Level.FINE)
         E = start.E + R + product(start.E, R, Level.LEAST)
         digits = norm(R) ** 2 + DIGITS[on_gpu()]
-        return self._place(S, a, start.D, E, jnp.zeros((), bool), reach, start.rate), digits
+        return self._first_iterate(S, a, start.D, E, jnp.zeros((), bool), reach, start.rate), digits
 
-    def _place(self, S: Pair, a: Pair, D: Pair, E: Pair, stale: Array, reach: Array, rate: Array) -> _Place:
+    def _first_iterate(self, S: Pair, a: Pair, D: Pair, E: Pair, stale: Array, reach: Array, rate: Array) -> _Iterate:
         """Before the first evaluation."""
-        return _Place(S, a if self.rule.exp else None, D, E, stale, reach, rate, jnp.zeros((), int))
+        return _Iterate(S, a if self.rule.exp else None, D, E, stale, reach, rate, jnp.zeros((), int))
 
-    def begun(self, place: _Place) -> _At:
+    def unevaluated(self, iterate: _Iterate) -> _Residuals:
         """What is known there before the first evaluation."""
-        t, small = jnp.zeros_like(place.S), jnp.zeros_like(place.E)
-        return _At(place, t, small, small, small, jnp.zeros(()), jnp.ones((), bool))
+        t, small = jnp.zeros_like(iterate.S), jnp.zeros_like(iterate.E)
+        return _Residuals(iterate, t, small, small, small, jnp.zeros(()), jnp.ones((), bool))
 
-    def evaluate(self, place: _Place, tol: Float[Array, ""], defect: Float[Array, ""], level: Level) -> _At:
+    def evaluate(self, iterate: _Iterate, tol: Float[Array, ""], defect: Float[Array, ""], level: Level) -> _Residuals:
         """The defects of both equations in double precision, and whether they are not small yet.
 
         `level` is that of Er: of the error of its products no more than ‖E‖ times is one of d.
         """
-        t = product(place.a, self.W + place.D, Level.DOUBLE)
-        q = symmetric_product(t, place.a, Level.DOUBLE)
-        r = (skew(t) + q - place.D).astype(F32)
-        g = product(place.E, r, level)
-        f = symmetric_product(g, dagger(place.E), Level.LOW)
+        t = product(iterate.a, self.W + iterate.D, Level.DOUBLE)
+        q = symmetric_product(t, iterate.a, Level.DOUBLE)
+        r = (skew(t) + q - iterate.D).astype(F32)
+        g = product(iterate.E, r, level)
+        f = symmetric_product(g, dagger(iterate.E), Level.LOW)
         d = r + skew(g) + f
-        M = place.D - q + (d + f) if self.ends else place.D + d
+        M = iterate.D - q + (d + f) if self.ends else iterate.D + d
         if self.path:
-            M, left = self.mean_state(place.S, M)
-            place = place._replace(reach=jnp.maximum(place.reach, left))
-        delta = (self.half_zeta(M) - place.S).astype(F32)
-        size, place = norm(r), place._replace(k=place.k + 1)
-        within = tol / jnp.maximum(place.rate, _RATE) ** _INNER  # what can be followed to the tolerance
+            M, left = self.mean_state(iterate.S, M)
+            iterate = iterate._replace(reach=jnp.maximum(iterate.reach, left))
+        delta = (self.half_zeta(M) - iterate.S).astype(F32)
+        size, iterate = norm(r), iterate._replace(k=iterate.k + 1)
+        within = tol / jnp.maximum(iterate.rate, _RATE) ** _INNER  # what can be followed to the tolerance
         enough = jnp.clip(within, tol, jnp.maximum(tol, _FOLLOWED[on_gpu()] / self.rule.tol * tol))
-        going = ((norm(delta) > enough) | (size > defect) | place.stale) & (place.k < self.rule.most)
-        return _At(place, t, d, d + f - r, delta, size, going)
+        going = ((norm(delta) > enough) | (size > defect) | iterate.stale) & (iterate.k < self.rule.most)
+        return _Residuals(iterate, t, d, d + f - r, delta, size, going)
 
-    def followed(self, at: _At, move: Pair, tol: Float[Array, ""], last: bool) -> tuple[Pair, Pair, Pair, Array, Array]:
+    def propagate(
+        self, at: _Residuals, move: Pair, tol: Float[Array, ""], last: bool
+    ) -> tuple[Pair, Pair, Pair, Array, Array]:
         """What S must move by when a moves by `move`, and so on until that is below the tolerance: all of it.
 
         Also what a then moved by times W + D, what D moves by, what is left to move, and the rate at which that fell.
         """
-        place = at.place
-        a, X, ends = place.a, (self.W + place.D).astype(F32), skew(at.t).astype(F32)
+        iterate = at.iterate
+        a, X, ends = iterate.a, (self.W + iterate.D).astype(F32), skew(at.t).astype(F32)
         size = norm(move)
-        enough = jnp.maximum(_LEFT * tol, DIGITS[on_gpu()] * place.rate * size)
+        enough = jnp.maximum(_LEFT * tol, DIGITS[on_gpu()] * iterate.rate * size)
 
         def further(state: tuple, level: Level) -> tuple:
             more, total, y, G, size, _, k = state
-            dy, dG = self.follow(more, X, place.E, level)
-            more = self.linear(self.mean_follows(more, dy, dG, a, ends))
+            dy, dG = self.state_response(more, X, iterate.E, level)
+            more = self.linear(self.mean_response(more, dy, dG, a, ends))
             after = norm(more)
             return more, total + more, y + dy, G + dG, after, after / jnp.maximum(size, 1e-300), k + 1
 
@@ -283,43 +287,45 @@ class _Step:
         left = lambda size, rate: size * jnp.maximum(rate, least)
         going = lambda state: (left(*state[4:6]) > enough) & (state[6] < _INNER)
         none, level = jnp.zeros_like(move), Level.FINE
-        state = move, none, none, none, size, place.rate, jnp.zeros((), int)
+        state = move, none, none, none, size, iterate.rate, jnp.zeros((), int)
         if on_gpu() and not last:  # what comes after the first is smaller, and needs fewer digits
             state, level = further(state, level), Level.LOW
         more, total, y, G, size, rate, _ = lax.while_loop(going, lambda state: further(state, level), state)
         if last or on_gpu():  # a CPU corrects to more digits what D is then off by
-            dy, dG = self.follow(more, X, place.E, Level.FINE if last else Level.LEAST)
+            dy, dG = self.state_response(more, X, iterate.E, Level.FINE if last else Level.LEAST)
             y, G = y + dy, G + dG
         return total, y, skew(G), left(size, rate), rate
 
-    def next(self, at: _At, tol: Float[Array, ""]) -> _Place:
+    def next(self, at: _Residuals, tol: Float[Array, ""]) -> _Iterate:
         """Where corrections lead."""
-        place, move = at.place, at.delta
-        S, a, reach = place.S + at.delta, place.tanh, place.reach
-        if place.tanh is not None:
-            near = lambda a: (a + tanh_derivative(place.S, at.delta, Level.LOW), reach)
-            a, reach = lax.cond(place.stale, lambda _: tanh(S), near, place.tanh)
-            move = (a - place.tanh).astype(F32)
-        more, _, dD, _, rate = self.followed(at, move, tol, False)
-        S = made_skew(S + more)
+        iterate, move = at.iterate, at.delta
+        S, a, reach = iterate.S + at.delta, iterate.tanh, iterate.reach
+        if iterate.tanh is not None:
+            near = lambda a: (a + tanh_derivative(iterate.S, at.delta, Level.LOW), reach)
+            a, reach = lax.cond(iterate.stale, lambda _: tanh(S), near, iterate.tanh)
+            move = (a - iterate.tanh).astype(F32)
+        more, _, dD, _, rate = self.propagate(at, move, tol, False)
+        S = project_skew(S + more)
         if a is not None:
             change = tanh_derivative(S, more, Level.LEAST)
-            beyond = left_out(change, more) + jnp.where(place.stale, 0.0, left_out(move, at.delta))
-            near = lambda a: (made_skew(a + change), reach)
+            beyond = truncation_error(change, more) + jnp.where(iterate.stale, 0.0, truncation_error(move, at.delta))
+            near = lambda a: (project_skew(a + change), reach)
             a, reach = lax.cond(beyond > 0.1 * tol, lambda _: tanh(S), near, a)
-        return _Place(S, a, place.D + at.d + dD, place.E + move + more, jnp.zeros((), bool), reach, rate, place.k)
+        return _Iterate(
+            S, a, iterate.D + at.d + dD, iterate.E + move + more, jnp.zeros((), bool), reach, rate, iterate.k
+        )
 
-    def end(self, at: _At, tol: Float[Array, ""]) -> tuple[_At, Float[Array, ""]]:
+    def end(self, at: _Residuals, tol: Float[Array, ""]) -> tuple[_Residuals, Float[Array, ""]]:
         """With δ followed to first order where it is above the tolerance; what is left of δ."""
 
-        def followed(at: _At) -> tuple[_At, Float[Array, ""]]:
-            place = at.place
-            move = at.delta if place.tanh is None else tanh_derivative(place.S, at.delta, Level.LOW)
-            more, y, dD, left, rate = self.followed(at, move, tol, True)
-            u = at.u + made_skew(skew(y) + skew(product(place.a, dD, Level.LEAST)))
-            return at._replace(place=place._replace(rate=rate), delta=at.delta + more, d=at.d + dD, u=u), left
+        def propagate(at: _Residuals) -> tuple[_Residuals, Float[Array, ""]]:
+            iterate = at.iterate
+            move = at.delta if iterate.tanh is None else tanh_derivative(iterate.S, at.delta, Level.LOW)
+            more, y, dD, left, rate = self.propagate(at, move, tol, True)
+            u = at.u + project_skew(skew(y) + skew(product(iterate.a, dD, Level.LEAST)))
+            return at._replace(iterate=iterate._replace(rate=rate), delta=at.delta + more, d=at.d + dD, u=u), left
 
-        return lax.cond(norm(at.delta) > tol, followed, lambda at: (at, norm(at.delta)), at)
+        return lax.cond(norm(at.delta) > tol, propagate, lambda at: (at, norm(at.delta)), at)
 
 
 def products_step(
@@ -327,37 +333,39 @@ def products_step(
     W: Complex[Array, "n n"],
     field: Field,
     N: Complex[Array, "n n"] | None = None,
-    past: Past | None = None,
+    history: StepHistory | None = None,
     dt: Float[Array, ""] | None = None,
-) -> Solved:
-    """One step from W. `field(X)` + N = ½ζ(X), skew-Hermitian, N what does not depend on X; `past`: steps before."""
+) -> StepResult:
+    """One step from W. `field(X)` + N = ½ζ(X), skew-Hermitian, N what does not depend on X; `history`: steps before."""
     step = _Step(rule, W, field, N)
     before = None
-    if past is not None and dt is not None and sharding.mesh() is None:  # on a mesh the loss of a process is heard late
-        before = extrapolated(past, dt, step.size)
+    if (
+        history is not None and dt is not None and sharding.mesh() is None
+    ):  # on a mesh the loss of a process is heard late
+        before = extrapolate(history, dt, step.size)
         guess = lambda at: lax.cond(at.known < 2, lambda: pair(field(W)), lambda: at.S)
-        place, digits = lax.cond(before.near, step.go_on, lambda at: step.start(guess(at)), before)
+        iterate, digits = lax.cond(before.near, step.from_prediction, lambda at: step.start(guess(at)), before)
     else:
-        place, digits = step.start(None)
-    scale = norm(place.S)
+        iterate, digits = step.start(None)
+    scale = norm(iterate.S)
     tol = rule.tol * scale
     defect = step.size * jnp.maximum(_ROUND_OFF / digits, 10 * _ROUND_OFF)
     again = Level.LOW if step.smooth else Level.FINE
     onward = lambda at: step.next(at, tol)
     if on_gpu():  # where branches, and room to be filled with zeros, cost more than a longer program
-        at = step.evaluate(place, tol, defect, Level.FINE)
+        at = step.evaluate(iterate, tol, defect, Level.FINE)
     else:
-        at, later = step.begun(place), onward
-        onward = lambda at: lax.cond(at.place.k == 0, lambda at: at.place, later, at)
+        at, later = step.unevaluated(iterate), onward
+        onward = lambda at: lax.cond(at.iterate.k == 0, lambda at: at.iterate, later, at)
     at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(onward(at), tol, defect, again), at)
     at, left = step.end(at, tol if before is None else _NEXT * tol)
-    place = at.place
+    iterate = at.iterate
     change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian but for rounding
-    exact = (at.r <= defect) & ~place.stale & (place.reach <= max(rule.tol, 1e-13))
+    exact = (at.r <= defect) & ~iterate.stale & (iterate.reach <= max(rule.tol, 1e-13))
     of_spectrum = at.r * digits / jnp.where(step.size > 0, step.size, 1.0)
     residual = jnp.maximum(left / jnp.where(scale > 0, scale, 1.0), of_spectrum)
     converged = exact & (left <= tol) & jnp.isfinite(left)
-    S = place.S + at.delta
-    if past is not None and dt is not None and before is not None:
-        past = remembered(past, before._replace(S=S, D=place.D + at.d, E=place.E, rate=place.rate), dt)
-    return Solved(unpair(change, step.n), unpair(S, step.n), place.k, residual, converged, past)
+    S = iterate.S + at.delta
+    if history is not None and dt is not None and before is not None:
+        history = append_step(history, before._replace(S=S, D=iterate.D + at.d, E=iterate.E, rate=iterate.rate), dt)
+    return StepResult(unpair(change, step.n), unpair(S, step.n), iterate.k, residual, converged, history)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..algebras.base import State
 from ..drivers import Increment
-from ..numerics.rootfind import Info, Start, explicit_info
+from ..numerics.rootfind import InitialGuess, SolveInfo, explicit_info
 from ..systems import System
 from .base import Claims, Cost, Integrator
 from .implicit import ImplicitSolve, truncated
@@ -36,7 +36,7 @@ class _ImplicitDirect(Integrator):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """Solve for the increment and add it."""
         algebra = system.algebra
         S = truncated(system, dS)
@@ -51,7 +51,7 @@ class _ImplicitDirect(Integrator):
 
             zero = jnp.zeros(algebra.dim)
             derivative, value = jax.jacfwd(one, has_aux=True)(zero)
-            return Start(zero, derivative, -value)
+            return InitialGuess(zero, derivative, -value)
 
         x, info = self.solve(system, f, start)
         mu = mu + x
@@ -108,7 +108,7 @@ class Heun(Integrator):
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
-    ) -> tuple[State, PyTree, Info]:
+    ) -> tuple[State, PyTree, SolveInfo]:
         """Predict, then average."""
         first = system.vector_field(mu, dt, dS.S)
         mu = mu + 0.5 * (first + system.vector_field(mu + first, dt, dS.S))

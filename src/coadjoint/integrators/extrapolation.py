@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..numerics.sharding import rows
+from ..numerics.sharding import shard_rows
 from ..numerics.split_complex import F32, F64, Pair, padded
 
 _POINTS, _FEWER, _MANY = 8, 6, 1000  # steps that are kept; fewer of large matrices, whose paths are smoother
@@ -24,7 +24,7 @@ _SAMPLED = 16  # rows of D by which q is chosen
 _SMOOTH = 1e-5  # of W: an expected error of D up to which it is taken from earlier steps, not from S
 
 
-class Past(NamedTuple):
+class StepHistory(NamedTuple):
     """S and D of the last steps of one length dt, in a ring, and E of two; step k stands at k mod p."""
 
     S: Float[Array, "p 2 n n"]
@@ -35,7 +35,7 @@ class Past(NamedTuple):
     known: Int[Array, ""]  # how many steps there have been
 
 
-class Start(NamedTuple):
+class Prediction(NamedTuple):
     """What earlier steps predict; `near`: whether D is so near that it is a start."""
 
     S: Pair
@@ -46,26 +46,26 @@ class Start(NamedTuple):
     known: Int[Array, ""]
 
 
-def no_past(n: int) -> Past:
+def empty_history(n: int) -> StepHistory:
     """Before the first step."""
     points = _POINTS if n < _MANY else _FEWER
     S, D, E = (jnp.zeros((count, 2, n, n), dtype) for count, dtype in ((points, F64), (points, F64), (2, F32)))
-    return Past(S, D, E, jnp.zeros(()), jnp.zeros(()), jnp.zeros((), int))
+    return StepHistory(S, D, E, jnp.zeros(()), jnp.zeros(()), jnp.zeros((), int))
 
 
-def forgotten(past: Past) -> Past:
+def reset_history(history: StepHistory) -> StepHistory:
     """After a step that was taken otherwise."""
-    return past._replace(known=jnp.zeros_like(past.known))
+    return history._replace(known=jnp.zeros_like(history.known))
 
 
-def extrapolated(past: Past, dt: Float[Array, ""], size: Float[Array, ""]) -> Start:
+def extrapolate(history: StepHistory, dt: Float[Array, ""], size: Float[Array, ""]) -> Prediction:
     """S, D and E of the next step; `size`: ‖W‖."""
-    points, n = len(past.S), past.S.shape[-1]
-    known = jnp.where(past.dt == dt, past.known, 0)
+    points, n = len(history.S), history.S.shape[-1]
+    known = jnp.where(history.dt == dt, history.known, 0)
     last = jnp.minimum(known, points)
     q = jnp.arange(points)
     slot = (known - 1 - q) % points  # of the latest, the one before, …
-    sample = past.D[:, :, :: -(-n // _SAMPLED)][slot]
+    sample = history.D[:, :, :: -(-n // _SAMPLED)][slot]
     differences = jnp.tensordot(_table(points, 0)[:points], sample, 1)
     error = jnp.sqrt(jnp.sum(jnp.square(differences), (1, 2, 3)) * (n / sample.shape[2]))
     error = jnp.where((q > 0) & (q < last), error, jnp.inf)
@@ -73,16 +73,18 @@ def extrapolated(past: Past, dt: Float[Array, ""], size: Float[Array, ""]) -> St
     order = jnp.where(last < 2, last, best + (best == last - 1))
     weights = jnp.zeros(points).at[slot].set(_table(points, 1)[order])
     total = lambda x: _pair(reduce(add, (weights[k] * x[k] for k in range(points))))
-    E = jnp.where(known % 2 == 1, 2.0 * past.E[0] - past.E[1], 2.0 * past.E[1] - past.E[0])
+    E = jnp.where(known % 2 == 1, 2.0 * history.E[0] - history.E[1], 2.0 * history.E[1] - history.E[0])
     near = error[best] <= _SMOOTH * size  # and so there are two steps
-    return Start(total(past.S), total(past.D), _pair(E), past.rate, near, known)
+    return Prediction(total(history.S), total(history.D), _pair(E), history.rate, near, known)
 
 
-def remembered(past: Past, at: Start, dt: Float[Array, ""]) -> Past:
+def append_step(history: StepHistory, at: Prediction, dt: Float[Array, ""]) -> StepHistory:
     """With one more step, that ended at `at`; `at.known` steps before it."""
-    n, k = past.S.shape[-1], at.known
-    put = lambda ring, x: lax.dynamic_update_index_in_dim(ring, rows(x[:, :n, :n].astype(ring.dtype)), k % len(ring), 0)
-    return Past(put(past.S, at.S), put(past.D, at.D), put(past.E, at.E), dt, at.rate, k + 1)
+    n, k = history.S.shape[-1], at.known
+    put = lambda ring, x: lax.dynamic_update_index_in_dim(
+        ring, shard_rows(x[:, :n, :n].astype(ring.dtype)), k % len(ring), 0
+    )
+    return StepHistory(put(history.S, at.S), put(history.D, at.D), put(history.E, at.E), dt, at.rate, k + 1)
 
 
 def _table(points: int, more: int) -> Float[Array, "q p"]:
@@ -92,4 +94,4 @@ def _table(points: int, more: int) -> Float[Array, "q p"]:
 
 def _pair(x: Float[Array, "2 n n"]) -> Pair:
     more = padded(x.shape[-1]) - x.shape[-1]
-    return rows(jnp.pad(x, ((0, 0), (0, more), (0, more))))
+    return shard_rows(jnp.pad(x, ((0, 0), (0, more), (0, more))))

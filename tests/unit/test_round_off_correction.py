@@ -9,7 +9,7 @@ import pytest
 from algebras import ALGEBRAS
 
 import coadjoint as cj
-from coadjoint.algebras.casimirs import cap, cure
+from coadjoint.algebras.casimirs import clip_correction, project_casimirs
 
 EPS = np.finfo(float).eps
 ULPS = 16 * EPS
@@ -22,7 +22,7 @@ def test_cap():
     """What is small passes as it is; what is large is cut to 16 ulps of |μ| in its direction; nonsense is dropped."""
     mu = jnp.array([3.0, 4.0, 0.0])
     small, large = jnp.array([1e-15, 0.0, 2e-15]), jnp.array([1e-3, -1e-3, 0.0])
-    capped = lambda x, mu: cap(x, x @ x, mu @ mu)
+    capped = lambda x, mu: clip_correction(x, x @ x, mu @ mu)
     np.testing.assert_array_equal(capped(small, mu), small)
     np.testing.assert_allclose(capped(large, mu), large / np.linalg.norm(large) * ULPS * 5, rtol=1e-14)
     for nonsense in (np.nan, np.inf):
@@ -36,8 +36,8 @@ def _compiled(name):
 
     def one(sigma, mu, other):
         """From μ, with the anchor of another state: transport, flow, and the cure alone; Casimirs before and after."""
-        moved = algebra.transport(sigma, mu, algebra.anchor(other))[0]
-        states = jnp.stack([mu, other, moved, cure(algebra, mu, algebra.casimirs(other))])
+        moved = algebra.drift_free_flow(sigma, mu, algebra.orbit_memory(other))[0]
+        states = jnp.stack([mu, other, moved, project_casimirs(algebra, mu, algebra.casimirs(other))])
         gradients = jax.jacrev(algebra.casimirs)(mu)
         return moved, algebra.flow(sigma, mu), jax.vmap(algebra.casimirs)(states), jnp.linalg.norm(gradients, axis=1)
 
@@ -108,6 +108,6 @@ def test_degenerate_states_are_left_in_peace(name):
 def test_low_order_words_are_kept_for_the_energy_alone(noisy):
     """With noise there is no energy to keep: a run remembers the Casimirs, and these stay as they are."""
     system, mu0 = cj.models.heavy_top(alpha=(0.1, 0.2, 0.3) if noisy else None)
-    assert len(jax.tree.leaves(cj.TMK().init(system, jnp.asarray(mu0)).anchor)) == (1 if noisy else 2)
+    assert len(jax.tree.leaves(cj.TMK().init(system, jnp.asarray(mu0)).orbit_memory)) == (1 if noisy else 2)
     sol = cj.solve(system, mu0, t1=1000.0, dt=0.01, key=0 if noisy else None, save_every=1000)
     assert sol.casimir_errors().max() < 2e-15

@@ -19,6 +19,7 @@ from .params import whole
 from .states import any_element, check_elements
 
 _PROBE = 0.125  # the time step, and the increments of noise, at which functions are evaluated once
+_CLOSE = 1e-6  # relative to which round-off and numbers of single precision are small
 _OF = {("mu",): "the state", ("mu", "dt"): "the state and of the time step"}
 _NO_PARAMS = "The system has no params: give System(..., params=...) to use {}."
 
@@ -109,7 +110,7 @@ class Tracer(NamedTuple):
             noise = WithoutParams(noise)
         shapes = self._apply_shapes(size)
         function = self._array("noise.apply", noise.apply, intern(noise.apply, *shapes), shapes, "shape", cast=False)
-        self._check_values("noise.apply(mu, dS)", function, lambda mu: (mu, jnp.full(size, _PROBE)))
+        self._check_noise(function, size, noise.additive)
         return noise
 
     def _object(self, noise: Any) -> ObjectNoise:
@@ -119,9 +120,28 @@ class Tracer(NamedTuple):
         fn = self._whole(fn) if takes_params else fn
         shapes = self._apply_shapes(size) if takes_params else self._apply_shapes(size)[:2]
         function = self._array("noise.apply", fn, intern(fn, *shapes), shapes, "shape")
-        self._check_values("noise.apply(mu, dS)", function, lambda mu: (mu, jnp.full(size, _PROBE)), takes_params)
         additive = bool(getattr(noise, "additive", False))
+        self._check_noise(function, size, additive, takes_params)
         return ObjectNoise(size=size, field=function, additive=additive, takes_params=takes_params)
+
+    def _check_noise(self, function: Function, size: int, additive: bool, with_params: bool = True) -> None:
+        """Raise if a user's noise is not an element of the algebra, not linear in dS, or not additive as it claims."""
+        name, dS = "noise.apply(mu, dS)", _PROBE * (1.0 + jnp.arange(size))
+        self._check_values(name, function, lambda mu: (mu, dS), with_params)
+        if validation.is_traced((self.params, function.consts)):
+            return
+        mu, other = _element(self.algebra, self._random()), _element(self.algebra, self._random()[::-1])
+        args = self._args if with_params else ()
+        one, two, elsewhere = (
+            np.asarray(_called(function, (m, s * dS, *args))) for m, s in ((mu, 1.0), (mu, 2.0), (other, 1.0))
+        )
+        close = _CLOSE * np.max(np.abs(one), initial=0.0)
+        if not np.all(np.isfinite([one, two, elsewhere])):
+            return
+        if np.any(np.abs(two - 2.0 * one) > close):
+            raise ValueError(f"{name} must be linear in dS, but doubling dS does not double its value.")
+        if additive and np.any(np.abs(elsewhere - one) > close):
+            raise ValueError("noise.additive is True, but noise.apply(mu, dS) depends on mu: set additive = False.")
 
     def _apply(self, noise: Any) -> tuple[tuple[str, ...], int]:
         """The signature of `apply`, and `size`."""
@@ -232,6 +252,37 @@ class Tracer(NamedTuple):
         if not np.all(np.isfinite(value)):
             return
         check_elements(self.algebra.value, name, value, np.asarray(mu))
+
+
+def check_params(system: Any, params: PyTree, axes: PyTree = None) -> None:
+    """Raise if a function of other params returns no element of the algebra; `axes`: leaves that lead with members."""
+    algebra = system.algebra
+    if any_element(algebra) or validation.is_traced((system, params)):
+        return
+    mu = _element(system._algebra, placed(np.random.default_rng(0).standard_normal(algebra.dim)))
+    for name, stack in _elements(system, params, axes, mu):
+        values = np.asarray(stack).reshape(-1, *algebra.shape)
+        finite = values[np.all(np.isfinite(values), axis=tuple(range(1, values.ndim)))]
+        check_elements(algebra, name, finite, None if name == "beta" else np.asarray(mu))
+
+
+def _elements(system: Any, params: PyTree, axes: PyTree, mu: Array) -> list[tuple[str, Array]]:
+    """The elements that functions of params return at a state, with the names of the functions."""
+    betas = [n.beta for n in system.noises if isinstance(n, SaltOfParams)]
+    own = lambda noise: not type(noise).__module__.startswith("coadjoint.")
+    others = [n for n in system.noises if own(n) or (isinstance(n, ObjectNoise) and n.takes_params)]
+    names = ["forcing"] * len(system.forces) + ["beta"] * len(betas) + ["noise.apply(mu, dS)"] * len(others)
+    return list(zip(names, _all_elements((system.forces, betas, others), params, axes, mu), strict=True))
+
+
+@eqx.filter_jit
+def _all_elements(functions: tuple, params: PyTree, axes: PyTree, mu: Array) -> list[Array]:
+    def of(params: PyTree) -> list[Array]:
+        forces, betas, others = functions
+        applied = [noise.apply(mu, jnp.full(noise.size, _PROBE), params) for noise in others]
+        return [*(g(mu, params) for g in forces), *(beta(params) for beta in betas), *applied]
+
+    return of(params) if axes is None else jax.vmap(of, in_axes=(axes,))(params)
 
 
 @eqx.filter_jit

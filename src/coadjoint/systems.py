@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from stepcompiler.jaxprs.interning import Constant, Function
 
 from .algebras.base import Element, LieAlgebra, State
-from .callables import Tracer
+from .callables import Tracer, check_params
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import SaltOfParams, Stirring
@@ -252,6 +252,7 @@ class System(eqx.Module):
             if a.shape != b.shape:
                 name = "params" + jax.tree_util.keystr(path)
                 raise ValueError(f"{name} must have shape {a.shape}, as in the system, not {b.shape}.")
+        check_params(self, fitted)
         return self.given(fitted)
 
     def given(self, params: PyTree) -> "System":

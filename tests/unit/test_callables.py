@@ -71,6 +71,48 @@ def test_an_array_outside_of_the_algebra(case):
         make()
 
 
+TURNED = {"k": 1.0, "beta": SKEW}
+BY_MEMBER = {"k": 1.0, "beta": np.stack([SKEW, HERMITIAN])}
+
+
+class OfParams(cj.Noise):
+    size = 1
+    additive = True
+
+    def apply(self, mu, dS, params):
+        return params["beta"] * dS
+
+
+GIVEN_LATER = {
+    "a subclass": ({"noise": OfParams()}, r"noise.apply\(mu, dS\){} must return an"),
+    "beta": ({"noise": cj.salt(lambda p: p["beta"])}, r"beta{} must be an .* give -1j \* beta"),
+    "forcing": ({"forcing": lambda m, p: p["beta"]}, r"forcing{} must return an element of SU"),
+    "noise": ({"noise": Bare(lambda mu, dS, params: params["beta"] * dS)}, r"noise.apply\(mu, dS\){} must return an"),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_LATER)
+def test_params_given_later(name):
+    """They are checked as those that the system was made with."""
+    options, words = GIVEN_LATER[name]
+    system = su3(**options, params=TURNED)()
+    system.with_params(TURNED)
+    with pytest.raises(ValueError, match=words.format("")):
+        system.with_params(PARAMS)
+    with pytest.raises(ValueError, match=words.format(r"\[1\]")):
+        cj.ensemble(system, SKEW, members=2, params=BY_MEMBER, t1=1.0, dt=0.1, key=1)
+
+
+def test_noise_that_is_not_what_it_claims():
+    curved = Bare(lambda mu, dS: mu[::-1] * dS)
+    cj.System(cj.SO3(), square, curved)
+    curved.additive = True
+    with pytest.raises(ValueError, match=r"noise.additive is True, but .* depends on mu"):
+        cj.System(cj.SO3(), square, curved)
+    with pytest.raises(ValueError, match=r"must be linear in dS"):
+        cj.System(cj.SO3(), square, Bare(lambda mu, dS: UP * dS**2))
+
+
 def test_elements_pass():
     cj.System(cj.SU(3), square, [cj.salt([SKEW, np.zeros((3, 3))]), cj.salt(lambda p: -1j * p["beta"])], params=PARAMS)
 
@@ -93,6 +135,12 @@ CALLS = {
         lambda: cj.solve(so3()(), UP, t1=1.0, dt=0.1, save=lambda m, p: m),
         r"save must have the signature save\(mu\), not save\(m, p\)",
     ),
+    "time in place of params": (
+        so3(lambda m, t: m @ m, params=PARAMS),
+        "The argument t would receive params: rename it",
+    ),
+    "params in front": (so3(lambda params, m: m @ m, params=PARAMS), "The argument params would receive mu"),
+    "dissipation of params": (so3(dissipation=lambda m, params: m), "The argument params would receive dt"),
     "an observable": (
         lambda: cj.sample(so3()(), UP, temperature=1.0, t1=9.0, dt=0.1, key=0, observables={"x": lambda m, p: m[0]}),
         r"observables\['x'\] must have the signature observables\['x'\]\(mu\)",

@@ -9,6 +9,8 @@ import numpy as np
 
 from .validation import check_unmasked
 
+_RESERVED = ("params", "t", "time", "dt", "dS")  # names of arguments that state what a function expects
+
 
 def check_signature(name: str, fn: Callable, *supported: tuple[str, ...], hint: str = "") -> tuple[str, ...]:
     """The first of the supported signatures with which the function can be called.
@@ -17,7 +19,8 @@ def check_signature(name: str, fn: Callable, *supported: tuple[str, ...], hint: 
     - `supported`: the names of the arguments of each signature.
     - `hint`: a sentence for the end of the message.
 
-    Raises TypeError with the supported signatures and that of the function if there is none.
+    Raises TypeError with the supported signatures and that of the function if there is none, or if a name such as `t`
+    shows that the function expects something else than it would receive.
     """
     try:
         signature = inspect.signature(fn)
@@ -25,10 +28,13 @@ def check_signature(name: str, fn: Callable, *supported: tuple[str, ...], hint: 
         return supported[0]
     for arguments in supported:
         try:
-            signature.bind(*arguments)
+            bound = signature.bind(*arguments).arguments
         except TypeError:
             continue
-        return arguments
+        confused = [(own, given) for own, given in bound.items() if own != given and own in _RESERVED]
+        if not confused:
+            return arguments
+        hint = "The argument {} would receive {}: rename it, if that is meant.".format(*confused[0])
     shown = " or ".join(f"{name}({', '.join(arguments)})" for arguments in supported)
     received = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
     raise TypeError(f"{name} must have the signature {shown}, not {name}({received}).{hint and ' '}{hint}")

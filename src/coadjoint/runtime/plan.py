@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, PyTree
 from stepcompiler.cache import Bounded
 from stepcompiler.jaxprs.interning import Function, intern
 
+from ..callables import check_params
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
 from ..integrators.base import Integrator
 from ..integrators.dissipative import wrap_dissipation
@@ -405,4 +406,6 @@ def _params(system: System, params: PyTree, members: int) -> tuple[PyTree, PyTre
         wanted = f"shape {a.shape}, or {(members, *a.shape)} to lead with members"
         raise ValueError(f"params{jax.tree_util.keystr(path)} must have {wanted}, not {b.shape}.")
 
-    return arrays, jax.tree_util.tree_map_with_path(axis, system.params, arrays)
+    axes = jax.tree_util.tree_map_with_path(axis, system.params, arrays)
+    check_params(system, arrays, axes if jax.tree.leaves(axes) else None)
+    return arrays, axes

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepcompiler.compile import native_loop, pattern
+from stepcompiler.compile import constant_pattern, native_loop
 from stepcompiler.targets.cpu import Cpu
 
 
@@ -16,7 +16,7 @@ def step_of(fn):
 def made(fn, x, shared=(), width=1, limit=10**6, patterns=None):
     """Native code for fn(x, *shared) of one row of x."""
     one = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    patterns = [pattern(s) for s in shared] if patterns is None else patterns
+    patterns = [constant_pattern(s) for s in shared] if patterns is None else patterns
     return native_loop(step_of(fn), patterns, [one], None, None, Cpu(width), limit)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from .noises import DeferredSalt, HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, WithoutParams
@@ -240,7 +240,7 @@ class Tracer(NamedTuple):
 
     def _random(self) -> Array:
         """The coordinates at which functions are evaluated once."""
-        return placed(np.random.default_rng(0).standard_normal(self.algebra.value.dim))
+        return to_device(np.random.default_rng(0).standard_normal(self.algebra.value.dim))
 
     def _check_values(self, name: str, function: Function, args: Callable, with_params: bool = True) -> None:
         """Raise if a function returns something other than an element of the algebra at a random state."""

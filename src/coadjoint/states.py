@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from stepcompiler.cache import Bounded
-from stepcompiler.device_arrays import placed
-from stepcompiler.jaxprs.numpy_eval import straight
+from stepcompiler.cache import LRUCache
+from stepcompiler.device_arrays import to_device
+from stepcompiler.jaxprs.numpy_eval import numpy_function
 
 from .algebras.base import LieAlgebra
 from .algebras.compose import any_array
 from .numerics import validation
 
-_nearest: Bounded[Any] = Bounded()  # programs that give the element nearest to a matrix
+_nearest: LRUCache[Any] = LRUCache()  # programs that give the element nearest to a matrix
 
 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
@@ -48,8 +48,8 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
     if numbers or validation.is_traced(states):
         return all_nearest(states)
     # By NumPy, with the same bits: JAX would compile some fifty programs of one operation each.
-    run = _nearest.get((structure, states.shape), lambda: straight(jax.make_jaxpr(all_nearest)(states)))
-    return placed(run([states])[0])
+    run = _nearest.get((structure, states.shape), lambda: numpy_function(jax.make_jaxpr(all_nearest)(states)))
+    return to_device(run([states])[0])
 
 
 def any_element(algebra: LieAlgebra) -> bool:

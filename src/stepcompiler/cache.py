@@ -16,10 +16,10 @@ class _Entry(Generic[T]):
         self.values: list[T] = []
 
 
-class Bounded(Generic[T]):
+class LRUCache(Generic[T]):
     """The values for at most `maxsize` keys; the one that was asked for longest ago is forgotten first.
 
-        cache = Bounded(256)
+        cache = LRUCache(256)
         value = cache.get(key, make)     # make() only if it is not there
 
     Several threads may ask at once: each value is made once, and values of different keys are made side by side.

@@ -4,7 +4,7 @@
 
 What the code is for, a CPU or a GPU, is the target's matter alone (see `loop`).
 
-What has no native code raises `Refused`, whose text is the reason.
+What has no native code raises `NotCompilable`, whose text is the reason.
 """
 
 import math
@@ -17,11 +17,11 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
-from .cache import Bounded
-from .errors import Refused
-from .jaxprs.data_movement import objects
-from .jaxprs.equations import elements
-from .jaxprs.numpy_eval import straight
+from .cache import LRUCache
+from .errors import NotCompilable
+from .jaxprs.data_movement import object_array
+from .jaxprs.equations import count_operations
+from .jaxprs.numpy_eval import numpy_function
 from .lowering.complex_lowering import as_complex, as_reals, part_of, without_complex
 from .lowering.evaluator import Attempt, Evaluator
 from .lowering.llvm_builder import Code, Value
@@ -44,7 +44,7 @@ class NativeLoop(NamedTuple):
     saved: PyTree  # what a step saves, as shapes
 
 
-def pattern(x: Any) -> Hashable:
+def constant_pattern(x: Any) -> Hashable:
     """Of shared numbers that are constants: where they are exactly 0 or 1, or whole numbers.
 
     Code is made for the pattern, and products with 0 and the like are left out; the other values are inputs. So is −0,
@@ -58,7 +58,7 @@ def pattern(x: Any) -> Hashable:
     return values.shape, values.dtype, tuple(fixed)
 
 
-def free(x: Any) -> Hashable:
+def dynamic_input(x: Any) -> Hashable:
     """Of shared numbers that may become any others: all are inputs, and nothing is made for their values."""
     array = x if hasattr(x, "dtype") else np.asarray(x)
     dtype = np.dtype(array.dtype)
@@ -112,8 +112,8 @@ def _native_loop(
             return as_reals(out)
 
         def checked(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-            if elements(program.jaxpr) > _MOST_FOLDED * max(limit, 1000):
-                raise Refused.size(limit)
+            if count_operations(program.jaxpr) > _MOST_FOLDED * max(limit, 1000):
+                raise NotCompilable.size(limit)
             return program
 
         return checked(without_complex(checked(jax.make_jaxpr(real_step)(*reals))))
@@ -125,7 +125,7 @@ def _native_loop(
     before, state_lanes = named("%s", jax.tree.leaves(state))
     read, path_lanes = named("%d", jax.tree.leaves(path))
     n = Value("%n.each", np.int64)
-    args = [*own_lanes, *state_lanes, objects([n], ()), *path_lanes]
+    args = [*own_lanes, *state_lanes, object_array([n], ()), *path_lanes]
     attempts, names, operations, uniforms = attempted(code, programs, patterns, args, limit, copies)
     columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
     drawn, draws = (None, None) if draw is None or not columns else _drawn(code, draw, columns, owned[-1], limit)
@@ -196,7 +196,7 @@ def _drawn(code: Code, draw: Drawing, columns: tuple, member: Value, limit: int)
     def write(shared: list[Array]) -> list[Array]:
         evaluator = Evaluator(code, limit, "%w")
         given = [_with_pattern(x, p) for x, p in zip(shared, draw.patterns, strict=True)]
-        (rows,) = evaluator.evaluate(closed, [*given, objects([member], ()), objects([k], ())])
+        (rows,) = evaluator.evaluate(closed, [*given, object_array([member], ()), object_array([k], ())])
         made[:] = [[[evaluator.operand(e) for e in row] for row in rows], [name for _, name in evaluator.uniforms]]
         return [_as_word(x) for x, _ in evaluator.uniforms]
 
@@ -211,8 +211,8 @@ def _drawn(code: Code, draw: Drawing, columns: tuple, member: Value, limit: int)
 
 def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], np.ndarray]:
     """What a program of the shared numbers gives, as words; those of the numbers met last are kept."""
-    kept: Bounded[np.ndarray] = Bounded(8)
-    run = straight(program)
+    kept: LRUCache[np.ndarray] = LRUCache(8)
+    run = numpy_function(program)
 
     def words(shared: list[np.ndarray]) -> np.ndarray:
         return np.array(run(as_reals(shared)), np.float64)
@@ -226,15 +226,15 @@ def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], np.ndarray]:
     return of
 
 
-def _with_pattern(x: Array, pattern: Any) -> LaneArray:
+def _with_pattern(x: Array, constant_pattern: Any) -> LaneArray:
     """The lanes of shared numbers, those of the pattern known."""
-    shape, dtype, fixed = pattern
+    shape, dtype, fixed = constant_pattern
     if np.dtype(dtype).kind == "c":
         shape, dtype = (*shape, 2), part_of(dtype)
     if all(v is not None for v in fixed):
         return split(np.asarray(fixed, dtype).reshape(shape))
     flat = split(x).ravel()
-    return objects([e if v is None else number(v, dtype) for e, v in zip(flat, fixed, strict=True)], shape)
+    return object_array([e if v is None else number(v, dtype) for e, v in zip(flat, fixed, strict=True)], shape)
 
 
 def named(stem: str, structs: Sequence) -> tuple[list[Value], list[LaneArray]]:
@@ -244,7 +244,7 @@ def named(stem: str, structs: Sequence) -> tuple[list[Value], list[LaneArray]]:
     for s in structs:
         new = [Value(f"{stem}{len(flat) + i}", s.dtype) for i in range(math.prod(s.shape))]
         flat += new
-        lanes.append(objects(new, s.shape))
+        lanes.append(object_array(new, s.shape))
     return flat, lanes
 
 

@@ -20,21 +20,21 @@ _WORDS = {  # operations of JAX that users call by another name
 }
 
 
-class Refused(NotImplementedError):
+class NotCompilable(NotImplementedError):
     """The program cannot become native code. Its text is the reason: one or more sentences for the user."""
 
     @classmethod
-    def operation(cls, name: str, of: str = "") -> "Refused":
+    def operation(cls, name: str, of: str = "") -> "NotCompilable":
         """A JAX operation has no rule here, `of` some kind of numbers or arrays."""
         return cls(f"A step uses {_WORDS.get(name, f'the JAX operation `{name}`')}{of}, {_NOT}")
 
     @classmethod
-    def dtype(cls, dtype: Any, where: str = "") -> "Refused":
+    def dtype(cls, dtype: Any, where: str = "") -> "NotCompilable":
         """A type of numbers has no rule here."""
         return cls(f"A step uses numbers of type {dtype}{where}, {_NOT}")
 
     @classmethod
-    def size(cls, limit: int) -> "Refused":
+    def size(cls, limit: int) -> "NotCompilable":
         """The program is too long."""
         return cls(
             f"The system is too large for native code: a step takes more than {limit} operations on single numbers."

@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend import core as jex
 from numpy_rules import ELEMENTWISE, EXACT, RULES, Unsupported
 
-from stepcompiler.jaxprs.equations import CALLS, called, closed, scan_of
+from stepcompiler.jaxprs.equations import CALLS, callee, closed, scan_of
 
 MOST_PASSES = 10_000  # through one loop
 
@@ -49,7 +49,7 @@ def _evaluate(program, args, noise):
     for eqn in jaxpr.eqns:
         name, xs = eqn.primitive.name, [read(v) for v in eqn.invars]
         if name in CALLS:
-            out = _evaluate(called(eqn), xs, noise)
+            out = _evaluate(callee(eqn), xs, noise)
         elif name in CONTROL:
             out = CONTROL[name](eqn, xs, noise)
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jex
 
-from stepcompiler.jaxprs.equations import CALLS, called
+from stepcompiler.jaxprs.equations import CALLS, callee
 from stepcompiler.jaxprs.interning import eval_equation
 
 SAMPLES = 6
@@ -226,7 +226,7 @@ def _evaluated(closed, args, noise):
     for eqn in closed.jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
         if eqn.primitive.name in CALLS:
-            out = _evaluated(called(eqn), values, noise)
+            out = _evaluated(callee(eqn), values, noise)
         else:
             out = eval_equation(closed.jaxpr, eqn, values)
             out = out if eqn.primitive.name in _CHOICES else [noise(y) for y in out]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from natively import called, made
 
-from stepcompiler.errors import Refused
+from stepcompiler.errors import NotCompilable
 from stepcompiler.hints import no_fma
 from stepcompiler.targets import cpu
 
@@ -145,5 +145,7 @@ def test_a_processor_without_fma_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(llvm, "get_host_cpu_features", dict)
     monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "nehalem")
     monkeypatch.setattr(llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
-    with pytest.raises(Refused, match=r"The processor nehalem has no fused multiply-add, which native code needs\."):
+    with pytest.raises(
+        NotCompilable, match=r"The processor nehalem has no fused multiply-add, which native code needs\."
+    ):
         made(jnp.sin, X)

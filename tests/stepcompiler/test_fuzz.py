@@ -12,7 +12,7 @@ from jax import lax
 from natively import called, made
 from programs import SAMPLES, gradient, program, reference
 
-from stepcompiler.errors import Refused
+from stepcompiler.errors import NotCompilable
 
 X = 1.5 * np.random.default_rng(7).standard_normal((8, 4))
 SPECIAL = [0.0, 1.0, 0.5, 2.0, np.inf, np.nan, 5e-324, 1e-310, 2.0**-1022, 1e-300, 1e300, np.finfo(float).max, np.pi]
@@ -113,7 +113,7 @@ def compare(fn, seed, counts):
     """One random program, at width 1 and 8; counts what became of it."""
     try:
         natives = [made(fn, X, width=width, limit=20_000) for width in (1, 8)]
-    except Refused as refusal:
+    except NotCompilable as refusal:
         assert str(refusal).endswith(("rule.", "operations.", "the most.")), (seed, str(refusal))
         counts[str(refusal)] += 1
         return

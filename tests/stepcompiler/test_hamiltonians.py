@@ -12,7 +12,7 @@ from natively import called, made
 from numpy_jaxpr import Noise, Unsupported, evaluate
 
 import coadjoint as cj
-from stepcompiler.errors import Refused
+from stepcompiler.errors import NotCompilable
 
 STATES = np.random.default_rng(11).uniform(-1.3, 1.3, (8, 3))
 DISCONTINUOUS = 1e-3  # changes by more than this under small errors: not compared
@@ -69,7 +69,7 @@ def compare(seed, counts, kinds=KINDS, xla=True, more=None):
         assert not (bad := truth.wrong(out)), f"XLA against NumPy: {bad[:3]}\n{report}"
     try:
         natives = [made(fn, STATES, leaves, width) for width in ((1, 8) if seed % 4 == 0 else (8,))]
-    except Refused as refused:
+    except NotCompilable as refused:
         counts[f"native: {refused}"] += 1
         assert "Making native code failed" not in str(refused), f"{refused}\n{report}"
         return

@@ -7,8 +7,8 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.runtime.backends import step_kernels
-from stepcompiler.errors import Refused
-from stepcompiler.lattices.site_values import Moved, Places, Sited, Sites, Sum
+from stepcompiler.errors import NotCompilable
+from stepcompiler.lattices.site_values import Moved, PerSite, Places, Sites, Sum
 
 N, HALF = 128, 64
 RNG = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_operands_of_other_sites(sweeps, case):
 
 
 def sited(shape, first=0, count=N, part=None, width=3):
-    return Sited(jnp.arange(float(width)), shape, Sites(part, first, count))
+    return PerSite(jnp.arange(float(width)), shape, Sites(part, first, count))
 
 
 def test_operands_of_the_same_sites_are_aligned():
@@ -98,13 +98,13 @@ def unequal():
 @pytest.mark.parametrize("case", list(unequal()), ids=lambda case: case[0])
 def test_operands_of_unequal_sites_are_refused(case):
     _, places, operands, shape, *over = case
-    with pytest.raises(Refused, match=r"lattice"):
+    with pytest.raises(NotCompilable, match=r"lattice"):
         places.aligned(operands, [shape] * len(operands), *over)
 
 
 def test_arrays_have_the_sites_that_they_say():
-    with pytest.raises(Refused):
+    with pytest.raises(NotCompilable):
         sited((N, 4))
-    with pytest.raises(Refused):
+    with pytest.raises(NotCompilable):
         Sites(None, 0, N).outer((3, N))  # no leading axes are N sites
     assert Sites(None, 0, N).outer((1, 8, 16, 3)) == 3

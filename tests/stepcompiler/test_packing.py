@@ -70,7 +70,7 @@ def test_a_chain_of_spins(method, monkeypatch):
     run = {"t1": 0.2, "dt": 0.01, "key": 2, "integrator": method}
     side = cj.solve(system, mu0, **run)
     monkeypatch.setattr(slp_vectorizer, "LEAST_COPIES", 10**9)
-    monkeypatch.setattr(step_kernels, "_kernels", step_kernels.Bounded())
+    monkeypatch.setattr(step_kernels, "_kernels", step_kernels.LRUCache())
     single = cj.solve(system, mu0, **run)
     assert side.stats.backend == single.stats.backend == "native"
     assert np.array_equal(side.mu, single.mu)

@@ -8,7 +8,7 @@ from jax import lax
 from natively import compiled
 
 import coadjoint as cj
-from stepcompiler.errors import Refused
+from stepcompiler.errors import NotCompilable
 
 W = np.array([1.0, 2.0, 3.0, 4.0])
 X = np.random.default_rng(1).standard_normal((8, 4))
@@ -157,7 +157,7 @@ def test_refusals_are_sentences():
             "numbers of type float32 in the state, in parameters by member or in the path",
         ),
     ):
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(NotCompilable) as refusal:
             compiled(fn, X)
         assert str(refusal.value) == f"A step uses {what}, which native code does not support."
 
@@ -171,5 +171,7 @@ def test_hamiltonians_that_ended_in_errors_run_natively(width):
 
 def test_a_table_is_not_searched_one_by_one():
     table = jnp.arange(100.0)
-    with pytest.raises(Refused, match=r"one of 100 elements at a computed index; native code supports at most 64\."):
+    with pytest.raises(
+        NotCompilable, match=r"one of 100 elements at a computed index; native code supports at most 64\."
+    ):
         compiled(lambda x: table[whole(x)], X)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 
 def test_no_program_is_compiled_and_memory_is_not_shared(compilations):
@@ -12,7 +12,7 @@ def test_no_program_is_compiled_and_memory_is_not_shared(compilations):
     given = np.arange(1009.0)
     expected = given.copy()
     with compilations() as count:
-        array = placed(given)
+        array = to_device(given)
     assert count.n == 0 and isinstance(array, jax.Array) and array.dtype == jnp.float64
     given[:] = 0.0
     np.testing.assert_array_equal(array, expected)
@@ -20,7 +20,7 @@ def test_no_program_is_compiled_and_memory_is_not_shared(compilations):
 
 def test_it_is_what_jax_makes_of_it():
     for x in (np.arange(3), np.ones((2, 0)), np.array(1j), np.float64(2.0), 1.5, [1, 2], jnp.ones(2)):
-        a, b = placed(x), jnp.asarray(x)
+        a, b = to_device(x), jnp.asarray(x)
         assert (a.shape, a.dtype, a.aval.weak_type) == (b.shape, b.dtype, b.aval.weak_type)
-    programs = [str(jax.make_jaxpr(lambda x, f=f: x + f(np.ones(3)))(1.0)) for f in (placed, jnp.asarray)]
+    programs = [str(jax.make_jaxpr(lambda x, f=f: x + f(np.ones(3)))(1.0)) for f in (to_device, jnp.asarray)]
     assert programs[0] == programs[1]

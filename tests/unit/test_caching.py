@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten():
-    cache, made = Bounded(2), []
+    cache, made = LRUCache(2), []
     for key in "a", "b", "a", "c", "a", "b":
         assert cache.get(key, lambda key=key: made.append(key) or key) == key
     assert made == ["a", "b", "c", "b"] and len(cache) == 2
@@ -19,7 +19,7 @@ def test_what_was_asked_for_longest_ago_is_forgotten():
 
 
 def test_each_value_is_made_once_by_many_threads_and_different_ones_side_by_side():
-    cache, made, both = Bounded(8), [], threading.Barrier(2, timeout=10)
+    cache, made, both = LRUCache(8), [], threading.Barrier(2, timeout=10)
 
     def make(key):
         both.wait()  # the two values are made at the same time, or this fails
@@ -37,7 +37,7 @@ def test_each_value_is_made_once_by_many_threads_and_different_ones_side_by_side
 
 
 def test_errors_are_raised_and_not_kept():
-    cache = Bounded(2)
+    cache = LRUCache(2)
     with pytest.raises(ZeroDivisionError):
         cache.get("a", lambda: 1 / 0)
     assert cache.get("a", lambda: 3) == 3

@@ -9,8 +9,8 @@ import pytest
 import coadjoint as cj
 from coadjoint.integrators.implicit import Unknowns, explicit_coordinates
 from coadjoint.runtime.backends import xla
-from stepcompiler.cache import Bounded
-from stepcompiler.jaxprs.sparsity import depends
+from stepcompiler.cache import LRUCache
+from stepcompiler.jaxprs.sparsity import depends_on
 
 X = jnp.arange(4.0)
 CASES = {
@@ -29,13 +29,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_depends(case):
     f, expected = CASES[case]
-    assert depends(f, X).tolist() == [bool(e) for e in expected]
+    assert depends_on(f, X).tolist() == [bool(e) for e in expected]
 
 
 def test_what_does_not_depend_does_not_change():
     same = jax.jit(lambda x: {case: f(x) == f(3.0 + 2.0 * x) for case, (f, _) in CASES.items()})(X)
     for case, (f, _) in CASES.items():
-        assert np.all(np.asarray(same[case]) | depends(f, X)), case
+        assert np.all(np.asarray(same[case]) | depends_on(f, X)), case
 
 
 def test_gravity_need_not_be_solved_for():
@@ -62,7 +62,7 @@ def test_the_step_is_the_same_as_with_all_solved_for(monkeypatch, method, backen
     for module in ("tmk", "midpoint"):
         everything = lambda system: asked.append(system) or np.zeros(6, bool)
         monkeypatch.setattr(f"coadjoint.integrators.{module}.explicit_coordinates", everything)
-    monkeypatch.setattr("coadjoint.runtime.backends.step_kernels._kernels", Bounded())
+    monkeypatch.setattr("coadjoint.runtime.backends.step_kernels._kernels", LRUCache())
     advance = xla._advance.__wrapped__
     monkeypatch.setattr(xla, "_advance", eqx.filter_jit(lambda *args: advance(*args)))  # which nobody has traced
     all_of_them = run()

@@ -14,7 +14,7 @@ import coadjoint as cj
 from coadjoint.runtime import plan as planning
 from coadjoint.runtime.backends import gpu_runtime, native_gpu
 from coadjoint.runtime.backends.step_kernels import kernel_for
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 from stepcompiler.targets.gpu import REGISTERS, Gpu
 
 
@@ -188,7 +188,7 @@ def test_a_step_too_long_for_a_thread_is_refused(emulated, monkeypatch):
     assert cj.ensemble(system, np.ones(3), **run).stats.backend == "native"
     assert cj.ensemble(system, np.ones(3), backend="native-gpu", **run).stats.backend == "native-gpu"
     monkeypatch.setattr("stepcompiler.targets.gpu.LONGEST_ASKED", 60)
-    monkeypatch.setattr("coadjoint.runtime.backends.step_kernels._kernels", Bounded())
+    monkeypatch.setattr("coadjoint.runtime.backends.step_kernels._kernels", LRUCache())
     with pytest.raises(ValueError, match="beyond 60 a GPU's thread has too few registers"):
         cj.ensemble(system, np.ones(3), backend="native-gpu", **run)
 

@@ -11,7 +11,7 @@ import coadjoint as cj
 from coadjoint.runtime import loop
 from coadjoint.runtime.backends import lattice_backend, site_kernel, step_kernels, xla
 from stepcompiler.lattices.lattice_lowering import OneSite
-from stepcompiler.lattices.site_values import Sited
+from stepcompiler.lattices.site_values import PerSite
 
 DT, STEPS = 0.02, 11
 SIDES = (5, 7)  # sites that are no multiple of eight
@@ -226,7 +226,7 @@ def test_neighbours_are_found_from_where_numbers_come():
         return jnp.concatenate([x[:, 3:], x[:, :3]], axis=1).reshape(-1)
 
     def site(x):
-        (out,) = one.evaluate(jax.make_jaxpr(shifted)(jnp.zeros(2 * SITES)), [Sited.whole(x, (2 * SITES,))])
+        (out,) = one.evaluate(jax.make_jaxpr(shifted)(jnp.zeros(2 * SITES)), [PerSite.whole(x, (2 * SITES,))])
         return one.home(out)
 
     jax.make_jaxpr(site)(jnp.zeros(2))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import coadjoint as cj
-from stepcompiler.jaxprs.equations import called, scan_of
+from stepcompiler.jaxprs.equations import callee, scan_of
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -27,7 +27,7 @@ def test_scan(reverse):
 @pytest.mark.parametrize("fn", [jax.jit(jnp.sin), jax.nn.relu, jax.checkpoint(jnp.sin)], ids=["jit", "jvp", "remat"])
 def test_calls(fn):
     (eqn,) = jax.make_jaxpr(fn)(jnp.ones(4)).eqns
-    assert len(called(eqn).jaxpr.invars) == len(eqn.invars)
+    assert len(callee(eqn).jaxpr.invars) == len(eqn.invars)
 
 
 def test_the_native_path_is_taken():

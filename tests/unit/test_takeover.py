@@ -53,7 +53,7 @@ STAGES = {  # what goes wrong: where, and what it is called there
     "plan: the target": (native, "Cpu"),
     "plan: the program": (native, "NativeProgram"),
     "tracing": (compile, "without_complex"),
-    "tracing: the size": (compile, "elements"),
+    "tracing: the size": (compile, "count_operations"),
     "lowering: a program": (evaluator.Evaluator, "evaluate"),
     "lowering: an operation": (scalar_ops, "write"),
     "lowering: a branch": (control_flow_rules, "_call"),
@@ -177,7 +177,7 @@ def test_a_reducer_that_native_code_cannot_take(monkeypatch, where, name):
 
 
 LATTICE = {
-    "cutting": (site_kernel, "cut"),
+    "cutting": (site_kernel, "split_at_barriers"),
     "a sweep": (site_kernel, "Sweep"),
     "threads": (ThreadPoolExecutor, "map"),
     "the program": (lattice_backend, "LatticeProgram"),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepcompiler.device_arrays import at_once
+from stepcompiler.device_arrays import compile_and_run
 from stepcompiler.hints import likely
 
 from .constants import structure_constants
@@ -86,7 +86,7 @@ def independent_casimirs(algebra: "LieAlgebra") -> int:
     if not algebra.casimir_names:
         return 0
     generic = np.random.default_rng(1).standard_normal(algebra.dim)
-    G = np.asarray(at_once(jax.jacrev(lambda c: algebra.casimirs(algebra.element(c))), generic))
+    G = np.asarray(compile_and_run(jax.jacrev(lambda c: algebra.casimirs(algebra.element(c))), generic))
     return min(_rank(G), algebra.index)
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from stepcompiler.device_arrays import at_once
+from stepcompiler.device_arrays import compile_and_run
 
 if TYPE_CHECKING:
     from .base import LieAlgebra
@@ -22,7 +22,7 @@ def structure_constants(algebra: "LieAlgebra") -> np.ndarray:
 
     basis = np.eye(algebra.dim)
     table = jax.vmap(jax.vmap(bracket, (None, 0)), (0, None))
-    return np.array(at_once(table, basis, basis), dtype=np.float64)
+    return np.array(compile_and_run(table, basis, basis), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepcompiler.device_arrays import at_once
+from stepcompiler.device_arrays import compile_and_run
 from stepcompiler.jaxprs.interning import Constant
 
 from ..numerics import validation
@@ -186,7 +186,7 @@ def _matrices_of_function(algebra: LieAlgebra, rho: Callable, m: int) -> np.ndar
     rng = np.random.default_rng(0)
     c, v = rng.standard_normal(algebra.dim), rng.standard_normal(m)
     columns = jax.vmap(jax.vmap(action, (None, 0)), (0, None))
-    both = at_once(lambda e, f, c, v: (columns(e, f), action(c, v)), np.eye(algebra.dim), np.eye(m), c, v)
+    both = compile_and_run(lambda e, f, c, v: (columns(e, f), action(c, v)), np.eye(algebra.dim), np.eye(m), c, v)
     R, given = np.asarray(both[0], dtype=np.float64).transpose(0, 2, 1), np.asarray(both[1])
     if not np.all(np.isfinite(R)):
         i = int(np.argwhere(~np.isfinite(R))[0][0])

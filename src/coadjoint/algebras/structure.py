@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepcompiler.device_arrays import at_once
+from stepcompiler.device_arrays import compile_and_run
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from ..numerics.signatures import check_function
@@ -118,7 +118,7 @@ def trace_casimirs(
     if len(names) != out.shape[0]:
         raise ValueError(f"casimir_names has {len(names)} names, but casimirs(mu) returns {out.shape[0]} values.")
     mu = np.random.default_rng(0).standard_normal(algebra.dim)
-    gradients, matrix = map(np.asarray, at_once(lambda mu: (jax.jacrev(function)(mu), algebra.poisson(mu)), mu))
+    gradients, matrix = map(np.asarray, compile_and_run(lambda mu: (jax.jacrev(function)(mu), algebra.poisson(mu)), mu))
     rates = np.max(np.abs(gradients @ matrix), axis=1)
     scale = np.max(np.abs(gradients), axis=1) * (1 + np.abs(structure_constants(algebra)).max())
     bad = np.flatnonzero(~(rates <= 1e-8 * scale))

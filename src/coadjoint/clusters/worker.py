@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 
 from ..command.progress import health_of
 from ..runtime.backends import prepare_program
@@ -52,7 +52,7 @@ class _Run(NamedTuple):
     remote: Remote
 
 
-_runs: Bounded[_Run] = Bounded(16)
+_runs: LRUCache[_Run] = LRUCache(16)
 
 
 class ReportConfig(NamedTuple):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..numerics import validation
 from .base import BLOCK, Driver, Increment, Needs, Window
@@ -122,7 +122,7 @@ class Increments(Driver):
             pad = jnp.pad if validation.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
             missing = [(0, blocks * BLOCK - rows.shape[at])]
             rows = pad(rows, [(0, 0)] * at + missing + [(0, 0)] * (rows.ndim - 1 - at))
-            return placed(rows.reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :]))
+            return to_device(rows.reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :]))
 
         rows = Increment(
             cut(self.dS, True, (M,)),  # pyright: ignore[reportArgumentType]

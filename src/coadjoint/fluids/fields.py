@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..numerics import random, validation
 from .harmonics import associated_legendre
@@ -85,7 +85,7 @@ def vortices(surface: Surface, positions: Any, strengths: Any, radius: float = 0
         raise ValueError(f"positions must be pairs of finite numbers, one for each vortex, not {positions!r}.")
     total = sum(g * point(surface, *x) for g, x in zip(gamma, at, strict=True))
     out = total * np.exp(-0.5 * r**2 * surface.eigenvalues)
-    return placed(np.where(surface.eigenvalues > 0, out, 0.0))
+    return to_device(np.where(surface.eigenvalues > 0, out, 0.0))
 
 
 def point(surface: Surface, first: float, second: float) -> np.ndarray:
@@ -141,4 +141,4 @@ def jet(surface: Surface, *, at: float | None = None, width: float = 0.3, speed:
 
 def _of_size(surface: Surface, coefficients: np.ndarray, rms: float) -> Coefficients:
     size = np.sqrt(surface.weight * np.sum(np.abs(coefficients) ** 2))
-    return placed(coefficients * (rms / size))
+    return to_device(coefficients * (rms / size))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..algebras.su import dagger
 from ..numerics import validation
@@ -247,7 +247,7 @@ class Flow(FluidFlow):
         if omega:
             zonal = np.zeros(surface.shape)
             zonal[index(1, 0)] = 2 * omega * np.sqrt(4 * np.pi / 3)
-            background = placed(zonal)
+            background = to_device(zonal)
         if topography is not None:
             b = surface.as_coefficients("topography", topography)
             background = b if background is None else background + b

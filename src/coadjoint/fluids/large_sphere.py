@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..numerics import sharding
 from .harmonics import lowest
@@ -91,7 +91,7 @@ class SparseDegrees(eqx.Module):
             V = lowest(n, k, l[of].max() + 1)[:, l[of] - k] * (np.sqrt(0.5) if k else 1.0)
             basis[r[of], q[of], begin : begin + n - k] = np.sqrt(n / (4 * np.pi)) * V.T
         where = (r * sign.shape[1] + q)[which.ravel()].reshape(at.shape) + sign.size * (order < 0)
-        return SparseDegrees(placed(where), placed(row), placed(sign), placed(basis))
+        return SparseDegrees(to_device(where), to_device(row), to_device(sign), to_device(basis))
 
     def matrix(self, coefficients: Callable[[Array, int], Coefficients]) -> Matrix:
         """The matrix of the field whose coefficients(at, size) are amplitudes, flattened, of that size."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..noises import Noise, Stirring, salt
 from ..numerics import validation
@@ -83,8 +83,8 @@ def fluid_noise(surface: Surface, modes: Any, amplitude: Any, shells: Any, field
     noise = _on_modes(surface, pairs, _amplitudes(surface, pairs, amplitude), many)
     if many:
         return [noise]
-    fields = [noise.apply(None, placed(row)) for row in np.eye(len(pairs))]
-    return [salt(jnp.stack(fields) if validation.is_traced(amplitude) else placed(np.stack(fields)))]
+    fields = [noise.apply(None, to_device(row)) for row in np.eye(len(pairs))]
+    return [salt(jnp.stack(fields) if validation.is_traced(amplitude) else to_device(np.stack(fields)))]
 
 
 def white_stirring(surface: Surface, shells: Any, amplitude: Any) -> list[Any]:
@@ -92,7 +92,7 @@ def white_stirring(surface: Surface, shells: Any, amplitude: Any) -> list[Any]:
     if shells is None:
         return []
     pairs, amplitudes = _of_shells(surface, shells, amplitude, "stirring")
-    fields = _on_modes(surface, pairs, placed(amplitudes))
+    fields = _on_modes(surface, pairs, to_device(amplitudes))
     return [Stirring(size=len(pairs), fields=fields, factor=1.0 / surface.rate)]
 
 
@@ -142,7 +142,7 @@ def _amplitudes(surface: Surface, pairs: list[tuple[int, int]], amplitude: Any) 
                 hint = ", or give them amplitudes of different phase, such as 0.1 and 0.1j" if torus else ""
                 raise ValueError(f"noise_modes: {other} and {pair} make the same field: leave one out{hint}.")
         seen[mode].append((pair, a))
-    return placed(given)
+    return to_device(given)
 
 
 def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array, many: bool = True) -> ModeNoise:
@@ -150,18 +150,18 @@ def _on_modes(surface: Surface, pairs: list[tuple[int, int]], amplitudes: Array,
     given: Any = amplitudes
     if not isinstance(surface, Torus):
         at = np.array([[index(l, m)] for l, m in pairs])
-        real = given[:, None] if validation.is_traced(given) else placed(np.asarray(given)[:, None])
-        options = {"surface": surface, "at": placed(at), "sparse": surface.sparse_modes(at)}
+        real = given[:, None] if validation.is_traced(given) else to_device(np.asarray(given)[:, None])
+        options = {"surface": surface, "at": to_device(at), "sparse": surface.sparse_modes(at)}
         return ModeNoise(size=len(pairs), real=real, imaginary=None, **options)
     at = np.array([[a % n * n + b % n, -a % n * n + -b % n] for a, b in pairs])
     if validation.is_traced(amplitudes):
         real = jnp.repeat(amplitudes.real[:, None], 2, axis=1)
     else:  # without a program for each operation
         given = np.asarray(amplitudes)
-        real = placed(np.repeat(given.real[:, None], 2, axis=1))
+        real = to_device(np.repeat(given.real[:, None], 2, axis=1))
     imaginary = jnp.asarray(given.imag[:, None] * np.array([1.0, -1.0])) if jnp.iscomplexobj(given) else None
     sparse = surface.sparse_modes(at) if many else None
-    return ModeNoise(size=len(pairs), surface=surface, at=placed(at), real=real, imaginary=imaginary, sparse=sparse)
+    return ModeNoise(size=len(pairs), surface=surface, at=to_device(at), real=real, imaginary=imaginary, sparse=sparse)
 
 
 def _of_shells(
@@ -203,7 +203,7 @@ def _given(surface: Surface, fields: Any) -> Any:
     torus = isinstance(surface, Torus)
     as_values = array.dtype.kind != "c" if torus else array.ndim == 3
     take = surface.from_values if as_values else lambda x, name: surface.check(name, x)
-    stack = placed(np.stack([take(field, name=f"noise_fields[{i}]") for i, field in enumerate(array)]))
+    stack = to_device(np.stack([take(field, name=f"noise_fields[{i}]") for i, field in enumerate(array)]))
     if surface.large:  # a program that made them matrices would need the tables
         return salt(_moving(surface, surface.matrix(stack)))
     return FieldNoise(size=len(stack), surface=surface, coefficients=stack)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..numerics import sharding, validation
 from .harmonics import associated_legendre, eigenvectors, gauss, lowest
@@ -192,7 +192,7 @@ class Sphere(Surface):
             if m:
                 c[l**2 + l - m] = -amplitude.imag
         c[0] = 0.0
-        return placed(c)
+        return to_device(c)
 
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """n² real numbers, that of l = 0 zero."""
@@ -207,7 +207,7 @@ class Sphere(Surface):
         if abs(host[0]) > 1e-12 * max(np.abs(host).max(), 1e-300):
             raise ValueError(f"{name}[0], the mean vorticity (l = 0), must be 0, not {host[0]:g}.")
         host[0] = 0.0
-        return placed(host)
+        return to_device(host)
 
 
 def _each(fn: Callable[[Array], Array], x: Array) -> Array:
@@ -275,7 +275,7 @@ def _tables(n: int) -> _Tables:
         else:
             take[0, l**2 + l] = 1.0
     with jax.ensure_compile_time_eval():
-        return _Tables(*map(placed, (basis, cosine, sine, real, imaginary, back, *take)))
+        return _Tables(*map(to_device, (basis, cosine, sine, real, imaginary, back, *take)))
 
 
 def _fejer(size: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Int
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..numerics import sharding, validation
 from .laplacians import diagonals, from_diagonals, inverse_squared, on_torus
@@ -136,7 +136,7 @@ class Torus(Surface):
         m = wavenumbers(self.n) % len(field)
         omega = np.fft.fft2(field, norm="forward")[np.ix_(m, m)]
         omega[0, 0] = 0.0
-        return placed(0.5 * (omega + np.conj(mirror(omega))))
+        return to_device(0.5 * (omega + np.conj(mirror(omega))))
 
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """Conjugate at opposite modes, no mean, and of a size that a vorticity may have."""
@@ -146,7 +146,7 @@ class Torus(Surface):
         host = _real_field(name, coefficients, self.n).astype(complex)
         host = 0.5 * (host + np.conj(mirror(host)))
         host[0, 0] = 0.0
-        return placed(host)
+        return to_device(host)
 
     def _points(self, points: Any) -> int:
         size = self.n if points is None else validation.count("points", points)
@@ -265,7 +265,7 @@ class SparseModes(eqx.Module):
         q = 2 * m1 % n
         beyond = phases.size
         where = np.where(m2 <= n // 2, row[np.minimum(m2, n // 2)] * n + q, beyond)
-        return SparseModes(placed(where), placed(row), placed(phases))
+        return SparseModes(to_device(where), to_device(row), to_device(phases))
 
     def matrix(self, coefficients: Callable[[Array, int], Array]) -> Matrix:
         """The matrix of the field whose coefficients(at, size) stand in a flattened spectrum of that size."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from stepcompiler.jaxprs.sparsity import depends
+from stepcompiler.jaxprs.sparsity import depends_on
 
 from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
@@ -38,7 +38,7 @@ def explicit_coordinates(system: System) -> np.ndarray:
     def coordinates(mu: State) -> Float[Array, " dim"]:
         return algebra.coordinates(system.zeta(mu, jnp.ones(()), jnp.ones(system.n_noise)))
 
-    return ~depends(coordinates, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
+    return ~depends_on(coordinates, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
 
 
 class Unknowns:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..algebras.se3 import SE3
 from ..numerics import validation
@@ -102,4 +102,4 @@ def _vector(name: str, value: Any) -> Any:
 def _joined(parts: list, axis: int = 0) -> Array:
     """Concatenate by NumPy unless the arrays are traced, because JAX would compile a program for it."""
     xp: Any = jnp if validation.is_traced(parts) else np
-    return placed(xp.concatenate(parts, axis=axis))
+    return to_device(xp.concatenate(parts, axis=axis))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..algebras.so3 import SO3
 from ..numerics import validation
@@ -66,7 +66,7 @@ def check_inertia(inertia: Any) -> Array:
     I = validation.vector("inertia", inertia, 3)
     if not np.all(I > 0):
         raise ValueError(f"inertia must be three numbers above 0, not {tuple(I.tolist())}.")
-    return placed(I)
+    return to_device(I)
 
 
 def velocity(inertia: Array, pi: Array) -> Array:

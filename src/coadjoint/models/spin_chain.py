@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 
 from ..algebras.product import Product
 from ..algebras.so3 import SO3
@@ -120,4 +120,4 @@ def numbers(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Array
         raise ValueError(f"{name} must have {allowed}, not shape {array.shape}.")
     if not traced and not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite: it has a NaN or an infinity.")
-    return placed(array)
+    return to_device(array)

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 from stepcompiler.hints import no_fma
-from stepcompiler.jaxprs.numpy_eval import straight
+from stepcompiler.jaxprs.numpy_eval import numpy_function
 
 from . import validation
 
@@ -156,7 +156,7 @@ def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Flo
     given = as_key(key)
     if validation.is_traced(given) or count * channels > _MANY:
         return draw(given)
-    return placed(straight(jax.make_jaxpr(draw)(given))(given)[0])
+    return to_device(numpy_function(jax.make_jaxpr(draw)(given))(given)[0])
 
 
 def many_normals(

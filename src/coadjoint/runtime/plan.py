@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 from stepcompiler.jaxprs.interning import Function, intern
 
 from ..callables import check_params
@@ -30,8 +30,8 @@ from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapsh
 
 MAX_BATCH_SIZE = 1024  # members that are stepped together
 BACKENDS = ("auto", "native-gpu", "native", "xla")
-_shapes: Bounded[tuple[StepState, Snapshot]] = Bounded()
-_increments: Bounded[Increment] = Bounded()
+_shapes: LRUCache[tuple[StepState, Snapshot]] = LRUCache()
+_increments: LRUCache[Increment] = LRUCache()
 _MATRICES = 2**22  # entries of the matrices that are stepped together on a GPU
 _SLOTS = 2**18, 2**19  # numbers saved in a chunk of one trajectory, and of a tile: two megabytes, and four
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant
 
 from ..algebras.base import LieAlgebra
@@ -371,7 +371,7 @@ def map_rows(fn: Any, x: Any, inner: int) -> Any:
         size = min(size, _FEW, 1 << max(count - 1, 0).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
     with exclusive_xla(small=max(x.shape[-1:], default=1) < LARGE):  # eigenvalues of matrices, perhaps
-        parts = [np.asarray(mapped(fn, placed(padded[i : i + size]))) for i in range(0, len(padded), size)]
+        parts = [np.asarray(mapped(fn, to_device(padded[i : i + size]))) for i in range(0, len(padded), size)]
     out = np.concatenate(parts)[:count]
     return out.reshape(*lead, *out.shape[1:])
 

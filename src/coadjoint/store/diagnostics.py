@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant
 
 from ..runtime.lapack_lock import LARGE, exclusive_xla, uses_lapack
@@ -62,7 +62,7 @@ class Diagnostics:
         return {name: np.concatenate(values, 1) for name, values in out.items()}
 
     def _values(self, batch: np.ndarray) -> dict[str, np.ndarray]:
-        algebra, states = self.plan.system.algebra, placed(batch)
+        algebra, states = self.plan.system.algebra, to_device(batch)
         with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
             values: dict[str, Any] = {"energy": self.plan.energy(states, self.member)}
             if algebra.casimir_names:
@@ -78,7 +78,7 @@ class Diagnostics:
             return {}
         batch = np.concatenate([states, np.repeat(states[:1], self.plan.batch_size - len(states), axis=0)])
         with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
-            scales = np.asarray(mapped(Constant(algebra.casimir_scales), placed(batch)))
+            scales = np.asarray(mapped(Constant(algebra.casimir_scales), to_device(batch)))
         return {"casimir_scale": scales[: len(states)]}
 
 

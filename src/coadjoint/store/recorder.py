@@ -14,7 +14,7 @@ from typing import Any
 
 import zarr
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 
 from ..runtime.backends.base import Program
 from ..runtime.loop import execute_all
@@ -69,7 +69,7 @@ def recording(
         lock.release()  # when all that was under way is written
 
 
-_opened: Bounded["Store"] = Bounded(4)
+_opened: LRUCache["Store"] = LRUCache(4)
 
 
 def opened(path: Path, layout: Layout, token: str, stop: Any) -> "Store":

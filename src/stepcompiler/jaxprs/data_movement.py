@@ -8,7 +8,7 @@ import numpy as np
 Objects = np.ndarray  # dtype object
 
 
-def objects(entries: Sequence[Any], shape: tuple[int, ...]) -> Objects:
+def object_array(entries: Sequence[Any], shape: tuple[int, ...]) -> Objects:
     """An array of objects from a flat list of them."""
     out = np.empty(len(entries), object)
     for i, x in enumerate(entries):
@@ -18,7 +18,7 @@ def objects(entries: Sequence[Any], shape: tuple[int, ...]) -> Objects:
 
 def row(x: Objects, i: int) -> Objects:
     """x[i], an array also if it is only one object."""
-    return objects([x[i]], ()) if x.ndim == 1 else x[i]
+    return object_array([x[i]], ()) if x.ndim == 1 else x[i]
 
 
 def _broadcast(params: dict, x: Objects, *_: Any) -> list[Objects]:
@@ -42,7 +42,7 @@ def _pad(params: dict, x: Objects, value: Objects) -> list[Objects]:
     size = np.maximum(np.array(x.shape), 1)
     spread = np.where(np.array(x.shape) > 0, (size - 1) * (inside + 1) + 1, 0)
     shape = spread + np.maximum(low, 0) + np.maximum(high, 0)
-    out = objects([value[()]] * int(np.prod(shape)), tuple(shape))
+    out = object_array([value[()]] * int(np.prod(shape)), tuple(shape))
     out[tuple(slice(max(a, 0), max(a, 0) + s, i + 1) for a, s, i in zip(low, spread, inside, strict=True))] = x
     return [out[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(low, high, shape, strict=True))]]
 

@@ -49,7 +49,7 @@ def scan_of(params: dict) -> Scan:
     return Scan(closed(params["jaxpr"]), constants, carry, params["length"], params["reverse"])
 
 
-def called(eqn: Any) -> jex.ClosedJaxpr:
+def callee(eqn: Any) -> jex.ClosedJaxpr:
     """The program that an equation does nothing but call."""
     name, params = eqn.primitive.name, eqn.params
     if eqn.primitive in HINTS:
@@ -59,7 +59,7 @@ def called(eqn: Any) -> jex.ClosedJaxpr:
     return closed(params[CALLS[name]])
 
 
-def applied(primitive: Any, params: dict, args: Iterable) -> list:
+def bind(primitive: Any, params: dict, args: Iterable) -> list:
     """What comes out of an operation."""
     out = primitive.bind(*args, **primitive.get_bind_params(params))
     return out if primitive.multiple_results else [out]
@@ -77,7 +77,7 @@ def closed(jaxpr: Any) -> jex.ClosedJaxpr:
     return jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, [])
 
 
-def elements(jaxpr: Any) -> int:
+def count_operations(jaxpr: Any) -> int:
     """Numbers that a program computes as it stands, loops gone through once."""
 
     def one(eqn: Any) -> int:
@@ -86,13 +86,13 @@ def elements(jaxpr: Any) -> int:
             (contracted, _), _ = eqn.params["dimension_numbers"]
             return sizes[0] * math.prod(eqn.invars[0].aval.shape[a] for a in contracted)
         parts = [s for p in eqn.params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
-        inside = [elements(closed(s).jaxpr) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
+        inside = [count_operations(closed(s).jaxpr) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
         return sum(inside) if inside else sum(sizes)
 
     return sum(map(one, jaxpr.eqns))
 
 
-def wanted(jaxpr: jex.Jaxpr) -> list[Any]:
+def live_equations(jaxpr: jex.Jaxpr) -> list[Any]:
     """The equations of a program of which something comes out that is used, or that do something else."""
     used, out = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}, []
     for eqn in reversed(jaxpr.eqns):
@@ -110,7 +110,7 @@ def _trimmed(eqn: Any, used: set) -> Any:
     program = closed(eqn.params["jaxpr"])
     kept = [(v, x) for v, x in zip(eqn.outvars, program.jaxpr.outvars, strict=True) if v in used]
     inner = program.jaxpr.replace(outvars=[x for _, x in kept])
-    inner = inner.replace(eqns=wanted(inner))
+    inner = inner.replace(eqns=live_equations(inner))
     uses = [*(v for e in inner.eqns for v in e.invars), *inner.outvars]
     read = {v for v in uses if not isinstance(v, jex.Literal)}
     given = [(v, x) for v, x in zip(eqn.invars, inner.invars, strict=True) if x in read]

@@ -19,10 +19,10 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
-from ..cache import Bounded
-from ..device_arrays import placed
+from ..cache import LRUCache
+from ..device_arrays import to_device
 from ..hints import HINTS
-from .equations import called, eval_equation
+from .equations import callee, eval_equation
 from .updates import evaluate
 
 
@@ -59,7 +59,7 @@ class _Code:
         return re.sub(r"0x[0-9a-f]+", "0x", repr(self._key))
 
 
-_codes: Bounded[_Code] = Bounded(4096)
+_codes: LRUCache[_Code] = LRUCache(4096)
 
 
 def _packed_tree(tree: Any) -> tuple:
@@ -113,7 +113,7 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
         source = fn, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
     code = _Code(closed.jaxpr, out_tree, (_jaxpr_key(closed.jaxpr), out_tree), source)
     code = _codes.get(code, lambda: code)
-    return Function(code, [placed(c) for c in closed.consts])
+    return Function(code, [to_device(c) for c in closed.consts])
 
 
 def primitives(jaxpr: jex.Jaxpr) -> set[str]:
@@ -136,7 +136,7 @@ def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
         if eqn.primitive.name in ("jit", "pjit") or eqn.primitive in HINTS:
-            inner = called(eqn)
+            inner = callee(eqn)
             out = _eval_inlined(inner.jaxpr, inner.consts, *values)
         else:
             out = eval_equation(jaxpr, eqn, values)

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from ..hints import HINTS
-from .equations import applied, called
+from .equations import bind, callee
 
 by_value: ContextVar[bool] = ContextVar("by_value", default=False)
 
@@ -61,7 +61,7 @@ def packed(jaxpr: jex.Jaxpr) -> Program:
         for eqn in jaxpr.eqns:
             name, inputs = eqn.primitive.name, [read(v) for v in eqn.invars]
             if eqn.primitive in HINTS or (name in ("jit", "pjit") and not eqn.params["jaxpr"].consts):
-                inner = called(eqn).jaxpr
+                inner = callee(eqn).jaxpr
                 outputs = walk(inner, dict(zip(inner.invars, inputs, strict=True)))
             else:
                 if _primitives().get(name) is not eqn.primitive:
@@ -99,7 +99,7 @@ def _evaluate(program: Program, args: tuple) -> list:
 
     for name, inputs, outputs, parameters in program.operations:
         params = {k: _restored(v) for k, v in parameters.items()}
-        env.update(zip(outputs, applied(_primitives()[name], params, map(read, inputs)), strict=True))
+        env.update(zip(outputs, bind(_primitives()[name], params, map(read, inputs)), strict=True))
     return [read(x) for x in program.results]
 
 

@@ -9,7 +9,7 @@ from jax.extend import core as jex
 from jaxtyping import Array
 
 from ..hints import HINTS
-from .equations import called
+from .equations import callee
 
 _SINGLE = {jnp.dtype("float64"): jnp.dtype("float32"), jnp.dtype("complex128"): jnp.dtype("complex64")}
 _DOUBLE = {single: double for double, single in _SINGLE.items()}
@@ -52,7 +52,7 @@ def _evaluate(jaxpr: Any, consts: Any, *args: Any) -> list:
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
         if _inlined(eqn):
-            inner = called(eqn)
+            inner = callee(eqn)
             out = _evaluate(inner.jaxpr, inner.consts, *values)
         else:
             params = {k: _narrow_dtype(v) for k, v in eqn.params.items()}

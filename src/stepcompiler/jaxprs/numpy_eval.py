@@ -13,7 +13,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from .data_movement import MOVES
-from .equations import CALLS, called
+from .equations import CALLS, callee
 from .interning import eval_equation
 
 _REAL: dict[str, Callable] = {
@@ -56,7 +56,7 @@ _MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "reshape", "rev", "s
 Step = tuple[Callable[..., Sequence[Any]], list[int], list[int]]  # what is done, with which values, which come out
 
 
-def straight(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[np.ndarray]]:
+def numpy_function(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[np.ndarray]]:
     """What a program makes of its arguments, as arrays of NumPy's."""
     first: list[Any] = [None] * len(program.jaxpr.invars)  # values: arguments, constants, results
     steps: list[Step] = []
@@ -77,7 +77,7 @@ def straight(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[np.ndar
         for eqn in jaxpr.eqns:
             inputs = [place(v) for v in eqn.invars]
             if eqn.primitive.name in CALLS:
-                at.update(zip(eqn.outvars, lay(called(eqn), inputs), strict=True))
+                at.update(zip(eqn.outvars, lay(callee(eqn), inputs), strict=True))
                 continue
             outputs = [new() for _ in eqn.outvars]
             steps.append((_operation(jaxpr, eqn), inputs, outputs))

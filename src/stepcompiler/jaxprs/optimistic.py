@@ -10,7 +10,7 @@ from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
 from ..hints import likely_p
-from .equations import CALLS, applied, called
+from .equations import CALLS, bind, callee
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -64,8 +64,8 @@ def _evaluated(program: jex.ClosedJaxpr, args: list, held: list[Array]) -> list:
             held.append(jnp.all(xs[0]))
             out = [jnp.ones_like(xs[0])]
         elif eqn.primitive.name in CALLS:
-            out = _evaluated(called(eqn), xs, held)
+            out = _evaluated(callee(eqn), xs, held)
         else:
-            out = applied(eqn.primitive, eqn.params, xs)
+            out = bind(eqn.primitive, eqn.params, xs)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
-from .data_movement import MOVES, Objects, objects
-from .equations import CALLS, called
+from .data_movement import MOVES, Objects, object_array
+from .equations import CALLS, callee
 
 _ELEMENTWISE = frozenset(
     """abs acos add add_any and asin atan atan2 cbrt ceil clamp complex conj convert_element_type copy copy_p cos cosh
@@ -18,7 +18,7 @@ _ELEMENTWISE = frozenset(
 _REDUCTIONS = frozenset("reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or".split())
 
 
-def depends(f: Callable[[Any], Any], x: Any) -> np.ndarray:
+def depends_on(f: Callable[[Any], Any], x: Any) -> np.ndarray:
     """For each number of f(x), which is one array, whether it may depend on x; where not, it certainly does not."""
     closed = jax.make_jaxpr(f)(x)
     (out,) = _evaluate(closed, [_all(True, x.shape)])
@@ -26,7 +26,7 @@ def depends(f: Callable[[Any], Any], x: Any) -> np.ndarray:
 
 
 def _all(value: bool, shape: tuple[int, ...]) -> Objects:
-    return objects([value] * int(np.prod(shape)), tuple(shape))
+    return object_array([value] * int(np.prod(shape)), tuple(shape))
 
 
 def _evaluate(closed: jex.ClosedJaxpr, args: list[Objects]) -> list[Objects]:
@@ -49,12 +49,12 @@ def _equation(eqn: Any, xs: list[Objects]) -> list[Objects]:
     if name in MOVES:
         return MOVES[name](eqn.params, *xs)
     if name in CALLS:
-        return _evaluate(called(eqn), xs)
+        return _evaluate(callee(eqn), xs)
     if name in _ELEMENTWISE:
         out = _all(False, shapes[0])
         for x in xs:
             out = np.logical_or(out, np.broadcast_to(x, shapes[0]))
-        return [objects(list(np.ravel(out)), shapes[0])]
+        return [object_array(list(np.ravel(out)), shapes[0])]
     if name in _REDUCTIONS:
-        return [objects(list(np.ravel(np.any(xs[0].astype(bool), axis=eqn.params["axes"]))), shapes[0])]
+        return [object_array(list(np.ravel(np.any(xs[0].astype(bool), axis=eqn.params["axes"]))), shapes[0])]
     return [_all(True, shape) for shape in shapes]

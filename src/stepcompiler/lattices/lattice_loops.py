@@ -2,7 +2,7 @@
 
     sweeps = native_sweeps(program, patterns, arrays, moving, limit, thorough)
 
-A step for one site, in which `elsewhere` reads what is at others (see `sites`), is cut where it reads there what the
+A step for one site, in which `neighbor` reads what is at others (see `sites`), is cut where it reads there what the
 step itself has computed: all sites must have come so far. What a later sweep needs of an earlier one is kept in memory,
 unless it is made of what the site has anyway. Eight sites stand side by side in the processor's vectors. Where the
 sites in some relation to eight neighbours are eight neighbours again, as they are but for the edges of a lattice, they
@@ -22,12 +22,12 @@ import numpy as np
 from jax.extend import core as jex
 
 from ..compile import attempted
-from ..errors import Refused
-from ..jaxprs.data_movement import objects
+from ..errors import NotCompilable
+from ..jaxprs.data_movement import object_array
 from ..lowering.llvm_builder import Code, Value
 from ..targets.cpu import Cpu, compiled
-from ..targets.time_loop import ATTRIBUTES, Memory, spread
-from .site_values import Relation
+from ..targets.time_loop import ATTRIBUTES, Memory, broadcast
+from .site_values import NeighborMap
 
 WIDTH = 8  # sites side by side
 _APART = 9 * WIDTH
@@ -86,7 +86,7 @@ class Read(NamedTuple):
     """An array that a sweep reads: at the site itself, or at the one in some relation to it."""
 
     place: Place
-    relation: Relation | None = None
+    relation: NeighborMap | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def plane_of(sites: int) -> int:
 # How sweeps are cut.
 
 
-def cut(
+def split_at_barriers(
     closed: jex.ClosedJaxpr, shared: int, places: Sequence[Place], outputs: Sequence[Place | None]
 ) -> tuple[list[Plan], int]:
     """The sweeps of a program whose first arguments are shared numbers, and whose others lie in some places.
@@ -165,7 +165,7 @@ def cut(
     for eqn in jaxpr.eqns:
         given = [v for v in eqn.invars if not isinstance(v, jex.Literal)]
         here = max((level[v] for v in given), default=0)
-        reads = eqn.primitive.name == "elsewhere"
+        reads = eqn.primitive.name == "neighbor"
         if reads and given[0] not in arguments:
             keep(given[0])
             here += 1
@@ -215,7 +215,7 @@ def _sweep(
         seen.add(v)
         if v in known:
             reads[v] = Read(known[v])
-        elif v in made and made[v].primitive.name == "elsewhere":
+        elif v in made and made[v].primitive.name == "neighbor":
             reads[v] = Read(known[made[v].invars[0]], made[v].params["relation"])
         elif v in made:
             needed.add(id(made[v]))
@@ -230,7 +230,7 @@ def _sweep(
 
 
 def _written(
-    plan: Plan, patterns: Sequence, relations: list[Relation], limit: int, thorough: bool
+    plan: Plan, patterns: Sequence, relations: list[NeighborMap], limit: int, thorough: bool
 ) -> tuple[str, Callable[[list], np.ndarray], int, int]:
     """The text of a sweep, what it reads of the shared numbers, how many these are, and how many operations it has."""
     code = Code(WIDTH)
@@ -239,9 +239,9 @@ def _written(
     names, lanes = [], []
     for i, (aval, read) in enumerate(zip(avals, plan.reads, strict=True)):
         if read.place.area not in ("site", "number") and aval.dtype != np.float64:
-            raise Refused(f"Numbers of type {aval.dtype} at the sites of a lattice have no native rule.")
+            raise NotCompilable(f"Numbers of type {aval.dtype} at the sites of a lattice have no native rule.")
         names.append([Value(f"%r{i}.{j}", aval.dtype) for j in range(math.prod(aval.shape))])
-        lanes.append(objects(names[-1], aval.shape))
+        lanes.append(object_array(names[-1], aval.shape))
     programs = [plan.program] * (2 if thorough else 1)
     attempts, shared, operations, uniforms = attempted(code, programs, patterns, lanes, limit)
     memory = Memory(code, Cpu(WIDTH))
@@ -250,7 +250,7 @@ def _written(
         uniforms="\n".join(
             [
                 *(line for i, x in enumerate(shared) for line in memory.read_shared(i, x)),
-                *spread(code, "%number.each", "%number", np.int64),
+                *broadcast(code, "%number.each", "%number", np.int64),
             ]
         ),
         reads="\n".join(_reads(code, plan.reads, names, relations)),
@@ -297,7 +297,9 @@ def _at(name: str, place: Place, j: int, site: str) -> list[str]:
     ]
 
 
-def _reads(code: Code, reads: Sequence[Read], names: Sequence[Sequence[Value]], relations: list[Relation]) -> list[str]:
+def _reads(
+    code: Code, reads: Sequence[Read], names: Sequence[Sequence[Value]], relations: list[NeighborMap]
+) -> list[str]:
     """The lines that read arrays."""
     own, near, far, found = [], [], [], []
     for k in range(len(relations)):
@@ -318,7 +320,7 @@ def _reads(code: Code, reads: Sequence[Read], names: Sequence[Sequence[Value]], 
                 own.append(f"  {x.name} = add <8 x i64> %number.each, zeroinitializer")
             elif place.area == "site":
                 lanes = ", ".join(f"i64 {i}" for i in range(WIDTH))
-                own += spread(code, f"{x.name}.first", "%site", np.int64)
+                own += broadcast(code, f"{x.name}.first", "%site", np.int64)
                 own.append(f"  {x.name} = add <8 x i64> {x.name}.first, <{lanes}>")
             elif relation is None:
                 own += [*_at(x.name, place, j, "%site"), f"  {x.name} = load <8 x double>, ptr {x.name}.at, align 8"]
@@ -338,7 +340,7 @@ def _reads(code: Code, reads: Sequence[Read], names: Sequence[Sequence[Value]], 
     return [both, *found, *own]
 
 
-def _near(relations: Sequence[Relation], sites: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _near(relations: Sequence[NeighborMap], sites: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How far off the sites in each relation are, which groups are not so, and where the sites are of which those read.
 
     The groups by their row in the table, −1: regular.

@@ -2,7 +2,7 @@
 
 The arrays of a lattice of N sites have N · k numbers, k at each site, one site after the other. A program that computes
 the same expression at every site, from its own numbers and from those of sites in a fixed relation to it (its
-neighbours), is evaluated anew for a single site: an array is then the k numbers of that site, and `elsewhere` reads the
+neighbours), is evaluated anew for a single site: an array is then the k numbers of that site, and `neighbor` reads the
 numbers of other sites. Operations that only move numbers are followed number by number; the addresses give the
 relations. So neighbours may be found by shifts, slices or a lattice that is continued on all sides.
 
@@ -18,12 +18,12 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from ..jaxprs.data_movement import MOVES
-from ..jaxprs.equations import CALLS, applied, called, scan_of, wanted
+from ..jaxprs.equations import CALLS, bind, callee, live_equations, scan_of
 from ..jaxprs.interning import value_key
 from ..lowering.scalar_ops import known_to
-from .site_values import SUMS, Moved, Places, Sited, Sites, Sum, uniform
+from .site_values import SUMS, Moved, PerSite, Places, Sites, Sum, uniform
 
 _IN_ORDER = ("expand_dims", "name", "optimization_barrier", "pvary", "reshape", "squeeze", "stop_gradient")
 _REDUCTIONS = ("reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum")
@@ -45,12 +45,12 @@ class OneSite:
         """The results of a program: uniform arrays, and those that have `places`."""
         jaxpr = closed.jaxpr
         env: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *args], strict=True))
-        for eqn in wanted(jaxpr):
+        for eqn in live_equations(jaxpr):
             xs = [_literal(v) if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
             env.update(zip(eqn.outvars, self._equation(eqn, xs), strict=True))
         return [_literal(v) if isinstance(v, jex.Literal) else env[v] for v in jaxpr.outvars]
 
-    def home(self, x: Any) -> Array:
+    def to_site(self, x: Any) -> Array:
         """The numbers that each site of the whole has of an array, flat."""
         _, (here,) = self.places.aligned([x], [np.shape(x)], self.places.over)
         return here
@@ -59,7 +59,7 @@ class OneSite:
         name = eqn.primitive.name
         largest = max(math.prod(v.aval.shape) for v in eqn.outvars)
         if name in CALLS:
-            return self.evaluate(called(eqn), xs)
+            return self.evaluate(callee(eqn), xs)
         if all(map(uniform, xs)) and largest < (self.sites if name in MOVES else self.largest):
             return self._apply(eqn, eqn.params, *xs)
         if name in MOVES:
@@ -74,21 +74,21 @@ class OneSite:
             return [self._dot(eqn, *xs)]
         if name == "scan":
             return self._scan(eqn, xs)
-        raise Refused.operation(name, _ACROSS)
+        raise NotCompilable.operation(name, _ACROSS)
 
     def _apply(self, eqn: Any, params: dict, *xs: Any) -> list:
         """The results of an operation."""
         what = eqn.primitive, value_key(params)
-        return self.places.once(what, lambda *xs: applied(eqn.primitive, params, xs), *xs)
+        return self.places.once(what, lambda *xs: bind(eqn.primitive, params, xs), *xs)
 
-    def _elementwise(self, eqn: Any, xs: list[Any]) -> Sited:
+    def _elementwise(self, eqn: Any, xs: list[Any]) -> PerSite:
         shape = eqn.outvars[0].aval.shape
         if np.broadcast_shapes(*map(np.shape, xs)) != shape:
-            raise Refused.operation(eqn.primitive.name, _ACROSS)
+            raise NotCompilable.operation(eqn.primitive.name, _ACROSS)
         over, values = self.places.aligned(xs, [shape] * len(xs))
-        return Sited(self._apply(eqn, eqn.params, *values)[0], shape, over)
+        return PerSite(self._apply(eqn, eqn.params, *values)[0], shape, over)
 
-    def _sum(self, eqn: Any, xs: list[Any]) -> "Sited | Sum":
+    def _sum(self, eqn: Any, xs: list[Any]) -> "PerSite | Sum":
         """A sum. The derivative of a shift adds parts of an array, with zeros around them: they are put together."""
         settled = [x for x in xs if not isinstance(x, (Moved, Sum))]
         parts: list[Moved] = []
@@ -103,23 +103,23 @@ class OneSite:
         for part in parts:
             try:
                 over, (value,) = self.places.aligned([part], [part.shape])
-                settled.append(Sited(value, part.shape, over))
-            except Refused:
+                settled.append(PerSite(value, part.shape, over))
+            except NotCompilable:
                 left.append(part)
         while len(settled) > 1:
             settled[:2] = [self._elementwise(eqn, settled[:2])]
         return Sum(settled, left, eqn.outvars[0].aval.shape) if left else settled[0]
 
-    def _reduce(self, eqn: Any, x: Any) -> Sited:
+    def _reduce(self, eqn: Any, x: Any) -> PerSite:
         over, (value,) = self.places.aligned([x], [x.shape])
         outer = over.outer(x.shape)
         axes = tuple(a - outer for a in eqn.params["axes"])
         if any(a < 0 for a in axes):
-            raise Refused(SUMS)
+            raise NotCompilable(SUMS)
         (out,) = self._apply(eqn, eqn.params | {"axes": axes}, self.places.shaped(value, x.shape[outer:]))
-        return Sited(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
+        return PerSite(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
 
-    def _dot(self, eqn: Any, x: Any, y: Any) -> "Sited | Moved":
+    def _dot(self, eqn: Any, x: Any, y: Any) -> "PerSite | Moved":
         """Σ over axes inside of the sites: site by site, or with an array that all sites share."""
         (cx, cy), (bx, by) = ([tuple(map(int, axes)) for axes in pair] for pair in eqn.params["dimension_numbers"])
         if not bx:
@@ -129,27 +129,27 @@ class OneSite:
         outer = tuple(range(over.outer(np.shape(x))))
         n = len(outer)
         if over.outer(np.shape(y)) != n or not bx[:n] == by[:n] == outer:
-            raise Refused(_PRODUCT)
+            raise NotCompilable(_PRODUCT)
         inside = [[tuple(a - n for a in axes) for axes in pair] for pair in ((cx, cy), (bx[n:], by[n:]))]
         given = [self.places.shaped(v, np.shape(z)[n:]) for v, z in zip(values, (x, y), strict=True)]
         out = self._contracted(eqn, inside, *given)
-        return Sited(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
+        return PerSite(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
 
-    def _dot_shared(self, eqn: Any, x: Any, y: Any, cx: tuple, cy: tuple, leads: bool = False) -> "Sited | Moved":
+    def _dot_shared(self, eqn: Any, x: Any, y: Any, cx: tuple, cy: tuple, leads: bool = False) -> "PerSite | Moved":
         """Σ over axes inside of the sites of x with an array y that all sites share; `leads`: x comes first."""
         over, (here,) = self.places.aligned([x], [x.shape])
         n, free = over.outer(x.shape), np.ndim(y) - len(cy)
         inside = tuple(a - n for a in cx)
         if any(a < 0 for a in inside):
-            raise Refused(_PRODUCT)
+            raise NotCompilable(_PRODUCT)
         here = self.places.shaped(here, x.shape[n:])
         y = self._shared(y, over)
         both = ([inside, cy], here, y) if leads else ([cy, inside], y, here)
         out = self.places.shaped(self._contracted(eqn, [both[0], [(), ()]], *both[1:]), (-1,))
         shape = eqn.outvars[0].aval.shape
         if leads or not free:
-            return Sited(out, shape, over)
-        at = self.places.places(Sited(out, (*x.shape[:n], *shape[:free], *shape[free + n :]), over))
+            return PerSite(out, shape, over)
+        at = self.places.places(PerSite(out, (*x.shape[:n], *shape[:free], *shape[free + n :]), over))
         return Moved(np.moveaxis(at, range(n), range(free, free + n)), self.places)
 
     def _contracted(self, eqn: Any, dimension_numbers: Any, x: Any, y: Any) -> Array:
@@ -161,7 +161,7 @@ class OneSite:
         if uniform(x):
             return x
         if math.prod(x.shape) > _SHARED:
-            raise Refused(_PRODUCT)
+            raise NotCompilable(_PRODUCT)
         _, (here,) = self.places.aligned([x], [(over.count, *x.shape)], over)
         return self.places.shaped(here, x.shape)
 
@@ -170,25 +170,25 @@ class OneSite:
         body, constants, carry, length, _ = scan_of(eqn.params)
         rows = xs[constants:]
         if carry or not rows:
-            raise Refused(f"A loop that carries numbers from site to site of a lattice {_NOT}.")
+            raise NotCompilable(f"A loop that carries numbers from site to site of a lattice {_NOT}.")
         over, values = self.places.aligned(rows, [np.shape(x) for x in rows])
         if over.count % length:
-            raise Refused(f"A loop over parts of the sites of a lattice {_NOT}.")
+            raise NotCompilable(f"A loop over parts of the sites of a lattice {_NOT}.")
         part = OneSite(over.count // length, self)
-        given = [Sited(v, np.shape(x)[1:], part.places.over) for v, x in zip(values, rows, strict=True)]
+        given = [PerSite(v, np.shape(x)[1:], part.places.over) for v, x in zip(values, rows, strict=True)]
         out = part.evaluate(body, [*xs[:constants], *given])
-        return [Sited(part.home(y), (length, *np.shape(y)), over) for y in out]
+        return [PerSite(part.to_site(y), (length, *np.shape(y)), over) for y in out]
 
     def _move(self, eqn: Any, xs: list[Any]) -> list[Any]:
         name, params, x = eqn.primitive.name, eqn.params, xs[0]
         shapes = [v.aval.shape for v in eqn.outvars]
         kept = name in _IN_ORDER or (name == "broadcast_in_dim" and math.prod(np.shape(x)) == math.prod(shapes[0]))
-        if kept and all(isinstance(y, Sited) for y in xs):
-            return [Sited(y.value, shape, y.over) for y, shape in zip(xs, shapes, strict=False)]
-        if name == "slice" and isinstance(x, Sited) and (over := _rows(params, x)) is not None:
-            return [Sited(x.value, shapes[0], over)]
+        if kept and all(isinstance(y, PerSite) for y in xs):
+            return [PerSite(y.value, shape, y.over) for y, shape in zip(xs, shapes, strict=False)]
+        if name == "slice" and isinstance(x, PerSite) and (over := _rows(params, x)) is not None:
+            return [PerSite(x.value, shapes[0], over)]
         if name == "concatenate" and (over := _joined(params, xs)) is not None:
-            return [Sited(x.value, shapes[0], over)]
+            return [PerSite(x.value, shapes[0], over)]
         moved = MOVES[name](params, *map(self.places.places, xs))
         return [Moved(np.asarray(y, np.int64), self.places) for y in moved]
 
@@ -199,7 +199,7 @@ def _literal(v: jex.Literal) -> Any:
     return v.val if np.result_type(v.val) == dtype else np.asarray(v.val, dtype)[()]
 
 
-def _rows(params: dict, x: Sited) -> Sites | None:
+def _rows(params: dict, x: PerSite) -> Sites | None:
     """The sites of a slice of an array, if it has consecutive ones with all of their numbers; else None."""
     starts, limits = params["start_indices"], params["limit_indices"]
     whole = all(a == 0 and b == n for a, b, n in zip(starts[1:], limits[1:], x.shape[1:], strict=True))
@@ -212,7 +212,7 @@ def _rows(params: dict, x: Sited) -> Sites | None:
 
 def _joined(params: dict, xs: Sequence[Any]) -> Sites | None:
     """The sites of several parts of one array that are put together in order; None if they are something else."""
-    if params["dimension"] or not all(isinstance(x, Sited) and x.value is xs[0].value for x in xs):
+    if params["dimension"] or not all(isinstance(x, PerSite) and x.value is xs[0].value for x in xs):
         return None
     overs = [x.over for x in xs]
     first, count = overs[0].first, sum(o.count for o in overs)

@@ -3,7 +3,7 @@
 Three kinds of values describe the arrays of a program over a lattice:
 
 - a plain array is `uniform`: all sites share it;
-- a `Sited` array has k numbers for each of some consecutive sites, stored site after site, and holds those of one site;
+- a `PerSite` array has k numbers for each of some consecutive sites, stored site after site, and holds those of one;
 - a `Moved` array lists for each of its elements the address of the number that it is a copy of.
 
 `Places` hands out the addresses. `Places.aligned` is the only way from these values to the numbers of one site: it
@@ -23,7 +23,7 @@ from jax.extend import core as jex
 from jax.interpreters import ad
 from jaxtyping import Array, Int
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from ..jaxprs.interning import value_key
 
 MOST = 1024  # numbers per site in one array; larger arrays are not examined
@@ -35,27 +35,27 @@ _CLOSURE = "Native code of a lattice supports arrays that differ from site to si
 SUMS = "A sum over the sites of a lattice is not supported in native code."
 
 
-class Relation:
+class NeighborMap:
     """A table that gives for each site the number of another; equal to itself alone."""
 
     def __init__(self, table: Int[np.ndarray, " sites"]):
         self.table = table
 
 
-_elsewhere = jex.Primitive("elsewhere")
-_elsewhere.def_abstract_eval(lambda x, relation: x)
-ad.deflinear2(_elsewhere, None)  # the tangent at the related site; no method transposes a step for one site
+_neighbor = jex.Primitive("neighbor")
+_neighbor.def_abstract_eval(lambda x, relation: x)
+ad.deflinear2(_neighbor, None)  # the tangent at the related site; no method transposes a step for one site
 
 
-def elsewhere(x: Array, relation: Relation) -> Array:
+def neighbor(x: Array, relation: NeighborMap) -> Array:
     """The value of x at the related site; only for programs that become native code."""
-    return _elsewhere.bind(x, relation=relation)
+    return _neighbor.bind(x, relation=relation)
 
 
-def _read(x: Array, relation: Relation) -> Array:
+def _read(x: Array, relation: NeighborMap) -> Array:
     """The value at the related site. Memory holds numbers of type float64, to which smaller types are converted."""
     exact = x.dtype == bool or (x.dtype.kind in "iuf" and x.dtype.itemsize <= 4)
-    return elsewhere(x.astype(jnp.float64), relation).astype(x.dtype) if exact else elsewhere(x, relation)
+    return neighbor(x.astype(jnp.float64), relation).astype(x.dtype) if exact else neighbor(x, relation)
 
 
 class Sites(NamedTuple):
@@ -75,12 +75,12 @@ class Sites(NamedTuple):
         while left > 1 and axis < len(shape) and left % shape[axis] == 0:
             axis, left = axis + 1, left // shape[axis]
         if left > 1:
-            raise Refused(SUMS)
+            raise NotCompilable(SUMS)
         return axis
 
 
 @dataclass(frozen=True, eq=False)
-class Sited:
+class PerSite:
     """An array of some sites: the k numbers of one site (flat), the shape of the whole, and the sites it belongs to."""
 
     value: Array
@@ -89,12 +89,12 @@ class Sited:
 
     def __post_init__(self):
         if self.value.size == 0 or math.prod(self.shape) != self.value.size * self.over.count:
-            raise Refused(_UNEQUAL)
+            raise NotCompilable(_UNEQUAL)
 
     @staticmethod
-    def whole(value: Array, shape: tuple[int, ...]) -> "Sited":
+    def whole(value: Array, shape: tuple[int, ...]) -> "PerSite":
         """An array of all sites of a lattice."""
-        return Sited(value, shape, Sites(None, 0, math.prod(shape) // value.size))
+        return PerSite(value, shape, Sites(None, 0, math.prod(shape) // value.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,24 +140,24 @@ class Places:
         self.sources: list[_Source] = []
         self.known: dict[tuple[int, bool], _Source] = {}
         self.done: dict[Any, tuple] = {} if within is None else within.done  # equal operations are done once
-        self.relations: dict[bytes, Relation] = {} if within is None else within.relations
+        self.relations: dict[bytes, NeighborMap] = {} if within is None else within.relations
 
     def aligned(
         self, xs: Sequence[Any], shapes: Sequence[tuple[int, ...]], over: Sites | None = None
     ) -> tuple[Sites, list[Array]]:
         """The numbers of one site of each operand, flat, and the sites that all operands belong to.
 
-        Operand k has shape `shapes[k]` or is broadcast to it. Raises `Refused` unless the addresses prove that the
-        operands belong to the same sites, `over` if given, and that all of these sites read the same numbers: their
+        Operand k has shape `shapes[k]` or is broadcast to it. Raises `NotCompilable` unless the addresses prove that
+        the operands belong to the same sites, `over` if given, and that all of these sites read the same numbers: their
         own, uniform ones, or those of the site in one relation to each.
         """
-        found = {x.over for x, shape in zip(xs, shapes, strict=True) if isinstance(x, Sited) and x.shape == shape}
+        found = {x.over for x, shape in zip(xs, shapes, strict=True) if isinstance(x, PerSite) and x.shape == shape}
         found |= set() if over is None else {over}
         if len(found) > 1:
-            raise Refused(_PARTS)
+            raise NotCompilable(_PARTS)
         (sites,) = found or {self.over}
         if sites.part is not self.over.part:
-            raise Refused(_UNEQUAL)
+            raise NotCompilable(_UNEQUAL)
         return sites, [self._here(x, shape, sites) for x, shape in zip(xs, shapes, strict=True)]
 
     def once(self, what: Any, make: Callable, *xs: Any) -> Any:
@@ -175,11 +175,11 @@ class Places:
         """The address of each element."""
         if isinstance(x, Moved):
             if x.owner is not self:
-                raise Refused(_UNEQUAL)
+                raise NotCompilable(_UNEQUAL)
             return x.at
-        sited = isinstance(x, Sited)
+        sited = isinstance(x, PerSite)
         if (sited and x.over.part is not self.over.part) or not (sited or uniform(x)):
-            raise Refused(_UNEQUAL)
+            raise NotCompilable(_UNEQUAL)
         value, shape, first = (x.value, x.shape, x.over.first) if sited else (x, np.shape(x), 0)
         if (id(value), sited) not in self.known:
             end = self.sources[-1].end if self.sources else 0
@@ -198,13 +198,13 @@ class Places:
 
     def _here(self, x: Any, shape: tuple[int, ...], sites: Sites) -> Array:
         """The numbers that each of some sites has of an array."""
-        if isinstance(x, Sited) and x.shape == shape:
+        if isinstance(x, PerSite) and x.shape == shape:
             return x.value
         size = math.prod(shape)
         if size == 0 or size % sites.count:
-            raise Refused(_NOT_ALL)
+            raise NotCompilable(_NOT_ALL)
         if size // sites.count > MOST:
-            raise Refused(f"Native code of a lattice supports arrays of at most {MOST} numbers per site.")
+            raise NotCompilable(f"Native code of a lattice supports arrays of at most {MOST} numbers per site.")
         if uniform(x) and np.shape(x) == ():
             return self.once(("full", size // sites.count), lambda x: jnp.full(size // sites.count, x), x)
         at = np.broadcast_to(self.places(x), shape).reshape(sites.count, -1)
@@ -214,22 +214,22 @@ class Places:
         """One number per site, by the addresses of this number at all sites."""
         source = next((s for s in reversed(self.sources) if s.start <= at[0] < s.end), None)
         if source is None:
-            raise Refused(_UNEQUAL)
+            raise NotCompilable(_UNEQUAL)
         within = at - source.start
         if not source.sites:
             if not np.all(within == within[0]):
-                raise Refused(_CLOSURE)
+                raise NotCompilable(_CLOSURE)
             return self._number(source.value, int(within[0]))
         size = source.value.size
         place = int(within[0]) % size
         site, rest = np.divmod(within - place, size)
         if np.any(rest) or site.min() < 0 or site.max() >= source.sites:
-            raise Refused(_UNEQUAL)
+            raise NotCompilable(_UNEQUAL)
         if np.array_equal(site, sites.first + np.arange(sites.count)):
             return self._number(source.value, place)
         if sites != Sites(None, 0, self.over.count):
-            raise Refused("Neighbours inside of a part of a lattice are not supported in native code.")
-        relation = self.relations.setdefault(site.tobytes(), Relation(site))
+            raise NotCompilable("Neighbours inside of a part of a lattice are not supported in native code.")
+        relation = self.relations.setdefault(site.tobytes(), NeighborMap(site))
         return self._number(self.once(relation, lambda x: _read(x, relation), source.value), place)
 
     def _number(self, x: Any, i: int) -> Array:

@@ -16,8 +16,8 @@ from jax import lax
 from jax.extend import core as jex
 from jaxtyping import PyTree
 
-from ..errors import Refused
-from ..jaxprs.equations import CALLS, applied, called, closed, scan_of
+from ..errors import NotCompilable
+from ..jaxprs.equations import CALLS, bind, callee, closed, scan_of
 from ..jaxprs.interning import eval_equation
 from . import complex_arithmetic as c
 from .complex_arithmetic import Pair
@@ -73,7 +73,7 @@ def _has_complex(jaxpr: Any) -> bool:
     def touched(eqn: Any) -> bool:
         if any(_complex(v) for v in (*eqn.invars, *eqn.outvars)):
             return True
-        return inside(eqn.params) or (eqn.primitive.name == "call_hi_primitive" and _has_complex(called(eqn).jaxpr))
+        return inside(eqn.params) or (eqn.primitive.name == "call_hi_primitive" and _has_complex(callee(eqn).jaxpr))
 
     return any(touched(eqn) for eqn in jaxpr.eqns)
 
@@ -113,7 +113,7 @@ def _equation(jaxpr: Any, eqn: Any, xs: list[Any]) -> list[Any]:
     if name in PARTWISE:
         return _partwise(eqn, xs)
     if name not in RULES:
-        raise Refused.operation(name, "" if name in NEVER else " of complex numbers")
+        raise NotCompilable.operation(name, "" if name in NEVER else " of complex numbers")
     out = RULES[name](eqn, *xs)
     return out if isinstance(out, list) else [out]
 
@@ -141,7 +141,7 @@ def _partwise(eqn: Any, xs: list[Any]) -> list[Any]:
 
     def bound(part: Callable, fill: Any) -> list[Any]:
         own = params if fill is None else params | {"fill_value": fill}
-        return applied(eqn.primitive, own, (part(x) if _complex(v) else x for x, v in zip(xs, eqn.invars, strict=True)))
+        return bind(eqn.primitive, own, (part(x) if _complex(v) else x for x, v in zip(xs, eqn.invars, strict=True)))
 
     if not any(isinstance(x, Pair) for x in xs) and (fill is None or not fill.imag):
         return bound(c.real, None if fill is None else fill.real)
@@ -281,7 +281,7 @@ def _full(xs: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
 
 
 def _call(eqn: Any, xs: list[Any]) -> list[Any]:
-    return _evaluated(called(eqn), xs)
+    return _evaluated(callee(eqn), xs)
 
 
 def _while(eqn: Any, xs: list[Any]) -> list[Any]:

@@ -8,8 +8,8 @@ import numpy as np
 from jax.extend import core as jex
 
 from ..hints import likely_p, low_precision_p, no_fma_p, parts_of_unlikely, unlikely_p
-from ..jaxprs.data_movement import objects, row
-from ..jaxprs.equations import CALLS, called, closed, scan_of
+from ..jaxprs.data_movement import object_array, row
+from ..jaxprs.equations import CALLS, callee, closed, scan_of
 from . import single_precision
 from .llvm_builder import Value
 from .scalar_kinds import LaneArray, known, number, same
@@ -25,31 +25,31 @@ def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
 
 def _plainly(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """A call, and a hint that does not apply."""
-    return evaluator.evaluate(called(eqn), list(xs))
+    return evaluator.evaluate(callee(eqn), list(xs))
 
 
 def _likely(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
     if not evaluator.trusting:
         return [x]
     evaluator.guards += [e for e in x.ravel() if not known(e)]
-    return [objects([e if known(e) else np.True_ for e in x.ravel()], x.shape)]
+    return [object_array([e if known(e) else np.True_ for e in x.ravel()], x.shape)]
 
 
 def _no_fma(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
     for e in x.ravel():
         if not known(e):
-            evaluator.code.alone(e)
+            evaluator.code.forbid_fma(e)
     return [x]
 
 
 def _low_precision(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """In single precision, and back."""
-    if not single_precision.suits(called(eqn)):
+    if not single_precision.is_supported(callee(eqn)):
         return _plainly(evaluator, eqn, *xs)
-    outside, evaluator.rough = evaluator.rough, True
-    out = evaluator.evaluate(called(eqn), list(xs))
-    evaluator.rough = outside
-    return [objects([single_precision.whole(evaluator.code, e) for e in x.ravel()], x.shape) for x in out]
+    outside, evaluator.low_precision = evaluator.low_precision, True
+    out = evaluator.evaluate(callee(eqn), list(xs))
+    evaluator.low_precision = outside
+    return [object_array([single_precision.widen(evaluator.code, e) for e in x.ravel()], x.shape) for x in out]
 
 
 def _unlikely(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -68,13 +68,13 @@ def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArra
     before = [e for x in instead for e in x.ravel()]
     olds, otherwise = [evaluator.operand(e) for e in before], scalar("not", condition)
     label, entry = code.fresh("unlikely"), code.block
-    code.branch(code.everywhere(evaluator.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
+    code.branch(code.all_lanes(evaluator.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
     outside, evaluator.guards = evaluator.guards, []
-    out = _evaluated_if(evaluator, condition, called(eqn), xs)
+    out = _evaluated_if(evaluator, condition, callee(eqn), xs)
     guards = [scalar("or", otherwise, g) for g in evaluator.guards]
     news = [evaluator.operand(e) for x in out for e in x.ravel()]
     if guards:
-        olds, news = [*olds, np.bool_(True)], [*news, evaluator.operand(evaluator.chain("and", guards))]
+        olds, news = [*olds, np.bool_(True)], [*news, evaluator.operand(evaluator.tree_reduce("and", guards))]
     values = [Value("%" + code.fresh(), x.dtype) for x in news]
     phis = [
         f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
@@ -85,7 +85,7 @@ def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArra
     code.lines += phis
     evaluator.guards = [*outside, *values[len(before) :]]
     ends = np.cumsum([0, *(x.size for x in out)])
-    return [objects(values[a:b], x.shape) for a, b, x in zip(ends, ends[1:], out, strict=False)]
+    return [object_array(values[a:b], x.shape) for a, b, x in zip(ends, ends[1:], out, strict=False)]
 
 
 def _evaluated_if(evaluator: Any, condition: Any, program: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
@@ -124,7 +124,7 @@ def _cond(evaluator: Any, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[La
     evaluator.guards = [*outside, *guards]
     result = outs[-1]
     for out, chosen in zip(outs[-2::-1], tests[-2::-1], strict=True):
-        result = [_chosen(scalar, objects([chosen], ()), a, b) for a, b in zip(out, result, strict=True)]
+        result = [_chosen(scalar, object_array([chosen], ()), a, b) for a, b in zip(out, result, strict=True)]
     return result
 
 
@@ -132,7 +132,7 @@ def _chosen(scalar: Callable, p: LaneArray, a: LaneArray, b: LaneArray) -> LaneA
     """a where p, which has the first axes of a, is true, else b."""
     wide = np.broadcast_to(p.reshape(p.shape + (1,) * (a.ndim - p.ndim)), a.shape)
     each = zip(wide.ravel(), a.ravel(), b.ravel(), strict=True)
-    return objects([scalar("select_n", q, y, x) for q, x, y in each], a.shape)
+    return object_array([scalar("select_n", q, y, x) for q, x, y in each], a.shape)
 
 
 def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -147,7 +147,7 @@ def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     stacks = stacks[:: -1 if reverse else 1]
     shapes = [v.aval.shape for v in eqn.outvars[nk:]]
     flat = [[e for results in stacks for e in results[k].ravel()] for k in range(len(shapes))]
-    return [*carry, *(objects(f, shape) for f, shape in zip(flat, shapes, strict=True))]
+    return [*carry, *(object_array(f, shape) for f, shape in zip(flat, shapes, strict=True))]
 
 
 def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -166,7 +166,7 @@ def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
         return evaluator.evaluate(cond, [*cond_constants, *state])[0]
 
     def test(state: list[LaneArray]) -> Any:
-        return evaluator.chain("or", list(still(state).ravel()))
+        return evaluator.tree_reduce("or", list(still(state).ravel()))
 
     def once(state: list[LaneArray]) -> list[LaneArray]:
         new = evaluator.evaluate(body, [*body_constants, *state])
@@ -191,7 +191,7 @@ def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneAr
     If it is not such a loop: where it stands before the first pass of which that is not known, or after one short
     pass, of which nothing need be frozen, and where much is known that changes later.
     """
-    marks = [(evaluator.code.mark(), evaluator.left, list(evaluator.guards), state)]
+    marks = [(evaluator.code.snapshot(), evaluator.left, list(evaluator.guards), state)]
     for passes in range(_LONGEST_UNROLLED):
         goes_on = test(state)
         if not known(goes_on):
@@ -200,11 +200,11 @@ def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneAr
             return state, True
         state = once(state)
         if passes == 0 and marks[0][1] - evaluator.left <= _LONGEST_PASS:
-            marks.append((evaluator.code.mark(), evaluator.left, list(evaluator.guards), state))
+            marks.append((evaluator.code.snapshot(), evaluator.left, list(evaluator.guards), state))
     else:
         marks = marks[:1]
     mark, evaluator.left, evaluator.guards, state = marks[-1]
-    evaluator.code.back_to(mark)
+    evaluator.code.rollback(mark)
     return state, False
 
 
@@ -225,7 +225,7 @@ class Loop:
         it = iter(values)
         full = [next(it) if m else e for e, m in zip(self.flat, self.moving, strict=True)]
         ends = np.cumsum([0, *(math.prod(s) for s in self.shapes)])
-        return [objects(full[a:b], s) for a, b, s in zip(ends, ends[1:], self.shapes, strict=False)]
+        return [object_array(full[a:b], s) for a, b, s in zip(ends, ends[1:], self.shapes, strict=False)]
 
     def moved(self, entries: Sequence[Any]) -> list[Any]:
         """Those entries of all that move."""
@@ -246,10 +246,10 @@ class Loop:
         """
         evaluator = self.evaluator
         while True:
-            mark, left = self.code.mark(), evaluator.left
+            mark, left = self.code.snapshot(), evaluator.left
             if (state := self.attempt()) is not None:
                 return state
-            self.code.back_to(mark)
+            self.code.rollback(mark)
             evaluator.left, evaluator.guards = left, []
 
     def attempt(self) -> list[LaneArray] | None:
@@ -261,7 +261,7 @@ class Loop:
         code.begin(f"{label}.head")
         top = len(code.lines)
         p = evaluator.operand(evaluator.scalar("and", evaluator.active, self.test(self.tree(values))))
-        going = code.everywhere(p, "or")
+        going = code.all_lanes(p, "or")
         code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
         code.begin(f"{label}.body")
         after = self.one_pass(values)
@@ -270,7 +270,7 @@ class Loop:
             self.moving = moving
             return None
         out = [evaluator.operand(y) for y in self.moved(after)]
-        still = evaluator.operand(evaluator.chain("and", [fine, *evaluator.guards]))
+        still = evaluator.operand(evaluator.tree_reduce("and", [fine, *evaluator.guards]))
         if code.width > 1:
             out = [code.select(p, y, x) for y, x in zip(out, values, strict=True)]
             still = code.select(p, still, fine)

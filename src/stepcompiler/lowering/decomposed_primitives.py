@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from .scalar_kinds import LaneArray
 
 
@@ -54,7 +54,7 @@ def _reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array
 def _lu(a: Array) -> tuple[Array, Array, Array]:
     """P A = L U by elimination, the largest element of what is left of a column as its pivot."""
     if a.ndim != 2:
-        raise Refused.operation("lu", ", of many matrices at once")
+        raise NotCompilable.operation("lu", ", of many matrices at once")
     m, n = a.shape
     pivots: list[Any] = []
     permutation: list[Any] = list(range(m))
@@ -77,7 +77,7 @@ def _lu(a: Array) -> tuple[Array, Array, Array]:
 def _cholesky(a: Array) -> Array:
     """A = L Lᵀ, column by column."""
     if a.ndim != 2:
-        raise Refused.operation("cholesky", " of many matrices at once")
+        raise NotCompilable.operation("cholesky", " of many matrices at once")
     n = len(a)
     L = jnp.zeros_like(a)
     for j in range(n):

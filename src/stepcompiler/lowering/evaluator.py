@@ -22,9 +22,9 @@ import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Array
 
-from ..errors import Refused
-from ..jaxprs.data_movement import MOVES, objects
-from ..jaxprs.equations import wanted
+from ..errors import NotCompilable
+from ..jaxprs.data_movement import MOVES, object_array
+from ..jaxprs.equations import live_equations
 from ..jaxprs.interning import eval_equation
 from ..jaxprs.numpy_eval import by_numpy
 from ..targets import slp_vectorizer
@@ -63,7 +63,7 @@ class Evaluator:
         self.trusting = True  # what is likely is taken for true
         self.guards: list[Any] = []  # what was taken for true
         self.active: Any = np.True_  # whether the branch that is being evaluated is taken
-        self.rough = False  # what is written need have few digits
+        self.low_precision = False  # what is written need have few digits
         self.factors: list[tuple] = []  # of what is the same everywhere: what must be in range (see `_in_range`)
         self.uniforms: list[tuple[Array, Value]] = []  # what the code reads of what is the same everywhere
         self._names: dict[int, Value] = {}
@@ -84,7 +84,7 @@ class Evaluator:
         def read(v: Any) -> LaneArray:
             return split(np.asarray(v.val, getattr(v.aval, "dtype", None))) if isinstance(v, jex.Literal) else env[v]
 
-        for eqn in _loops_last(wanted(jaxpr)):
+        for eqn in _loops_last(live_equations(jaxpr)):
             out = self.equation(jaxpr, eqn, [read(v) for v in eqn.invars])
             env.update(zip(eqn.outvars, out, strict=True))
         return [read(v) for v in jaxpr.outvars]
@@ -93,7 +93,7 @@ class Evaluator:
         """One equation: by a rule if one is needed, else by JAX."""
         name = eqn.primitive.name
         if not all(isinstance(v.aval.dtype, np.dtype) for v in eqn.outvars):  # JAX's own types are none of NumPy's
-            raise Refused("A step uses random keys of JAX, which native code does not support.")
+            raise NotCompilable("A step uses random keys of JAX, which native code does not support.")
         if scalar_ops.known_to(name):
             return [self.elementwise(eqn, xs)]
         if name in MOVES:  # which costs nothing
@@ -105,7 +105,7 @@ class Evaluator:
             about = name, tuple(v.aval for v in eqn.invars), *eqn.params.items()
             return self.once(about, [e for x in xs for e in x.ravel()], lambda: _by_jax(jaxpr, eqn, xs))
         if name not in RULES:
-            raise Refused.operation(name)
+            raise NotCompilable.operation(name)
         return RULES[name](self, eqn, *xs)
 
     def elementwise(self, eqn: Any, xs: list[LaneArray]) -> LaneArray:
@@ -115,13 +115,13 @@ class Evaluator:
         wide = [_spread(x, aval.shape) for x in xs]
         numbers = _known_among(eqn, wide)
         if len(numbers) == count:
-            return objects(list(numbers.values()), aval.shape)
+            return object_array(list(numbers.values()), aval.shape)
         bind = lambda *ys: eqn.primitive.bind(*ys, **params)
 
         def one(i: int) -> Any:
             return numbers[i] if i in numbers else self.fold(name, params, aval.dtype, [x[i] for x in wide], bind)
 
-        return objects(self.each(one, aval.shape), aval.shape)
+        return object_array(self.each(one, aval.shape), aval.shape)
 
     def once(self, about: tuple, lanes: Sequence[Any], work: Callable[[], Any]) -> Any:
         """What comes of lanes that do not vary: once for the same ones, be they a thousand spins'."""
@@ -166,7 +166,7 @@ class Evaluator:
         convert = lambda y: jax.lax.convert_element_type(y, dtype)
         return self.fold("convert_element_type", {}, np.dtype(dtype), [x], convert)
 
-    def chain(self, name: str, terms: Sequence[Any]) -> Any:
+    def tree_reduce(self, name: str, terms: Sequence[Any]) -> Any:
         """All terms together, in pairs and pairs of pairs: a processor can do those side by side."""
         terms = list(terms)
         while len(terms) > 1:
@@ -183,19 +183,19 @@ class Evaluator:
             return simple
         if not any(map(varies, xs)):
             return self.once((name, dtype, *params.items()), xs, lambda: bind(*xs))
-        real = dtype == np.float64 or (self.rough and dtype == np.float32)
+        real = dtype == np.float64 or (self.low_precision and dtype == np.float32)
         if real and (collected := self._collected(name, xs)) is not None:
             return collected
         scaled = self._gathered(*xs) if name == "mul" and real else None
         xs = [self.operand(v) for v in scaled or xs]
-        if self.rough:
-            dtype, xs = single_precision.chosen(self.code, name, dtype, xs)
+        if self.low_precision:
+            dtype, xs = single_precision.narrow_operands(self.code, name, dtype, xs)
         written = scalar_ops.write(self.code, name, params, dtype, xs)
         if scaled:
             self._scaled[written.name] = scaled
         self.left -= scalar_ops.size(self.code, name)
         if self.left < 0:
-            raise Refused.size(self.limit)
+            raise NotCompilable.size(self.limit)
         return written
 
     def _gathered(self, x: Any, y: Any) -> tuple[Value, Any] | None:
@@ -302,11 +302,11 @@ class Evaluator:
         flat = [self.operand(e) for x in out for e in x.ravel()]
         for x in flat:
             code.text(x)  # what comes out is used
-        valid = self.operand(self.chain("and", [ok[()], *self.guards, *_in_range(self.factors)]))
+        valid = self.operand(self.tree_reduce("and", [ok[()], *self.guards, *_in_range(self.factors)]))
         if before is not None:
             flat = [code.select(before.valid, a, b) for a, b in zip(before.results, flat, strict=True)]
             valid = self.operand(self.scalar("or", before.valid, valid))
-        return Attempt(flat, valid, code.everywhere(valid, "and"), code.block)
+        return Attempt(flat, valid, code.all_lanes(valid, "and"), code.block)
 
 
 def _loops_last(eqns: Sequence[Any]) -> list[Any]:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from ..errors import Refused
-from ..jaxprs.data_movement import objects
+from ..errors import NotCompilable
+from ..jaxprs.data_movement import object_array
 from .scalar_kinds import LaneArray, known, number
 
 MOST_CHOICES = 64
@@ -68,7 +68,7 @@ class Choice:
         self.start = start
         count = math.prod(last + 1 for i, last in zip(start, lasts, strict=True) if not known(i))
         if count > MOST_CHOICES:
-            raise Refused(
+            raise NotCompilable(
                 f"A step takes one of {count} elements at a computed index; "
                 f"native code supports at most {MOST_CHOICES}."
             )
@@ -115,7 +115,7 @@ def _gather(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray) -> list[
     params, aval = eqn.params, eqn.outvars[0].aval
     dims, mode = params["dimension_numbers"], GatherScatterMode.from_any(params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
-        raise Refused.operation("gather", " in the mode one_hot")
+        raise NotCompilable.operation("gather", " in the mode one_hot")
     axes = Axes(
         dims.offset_dims,
         dims.collapsed_slice_dims,
@@ -125,7 +125,7 @@ def _gather(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray) -> list[
     )
     lasts = [x.shape[axis] - params["slice_sizes"][axis] for axis in axes.starts]
     if min(lasts, default=0) < 0:
-        raise Refused.operation("gather", " of an empty array")
+        raise NotCompilable.operation("gather", " of an empty array")
     choices: dict[tuple[int, ...], Choice] = {}
     fill = _fill_value(params["fill_value"], aval.dtype)
 
@@ -141,7 +141,7 @@ def _gather(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray) -> list[
             return evaluator.scalar("select_n", choice.inside, fill, element)
         return element
 
-    return [objects([taken(at) for at in np.ndindex(*aval.shape)], aval.shape)]
+    return [object_array([taken(at) for at in np.ndindex(*aval.shape)], aval.shape)]
 
 
 def _fill_value(value: Any, dtype: Any) -> Any:
@@ -159,7 +159,7 @@ def _scatter(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray, updates
     """Update after update; those whose window is not within bounds are dropped, or moved inside."""
     dims, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
-        raise Refused.operation("gather", " in the mode one_hot")
+        raise NotCompilable.operation("gather", " in the mode one_hot")
     axes = Axes(
         dims.update_window_dims,
         dims.inserted_window_dims,
@@ -191,7 +191,7 @@ def _dynamic_slice(evaluator: Any, eqn: Any, x: LaneArray, *start: LaneArray) ->
     def taken(at: tuple[int, ...]) -> Any:
         return choice.one_of(lambda start: x[tuple(i + j for i, j in zip(start, at, strict=True))])
 
-    return [objects([taken(at) for at in np.ndindex(*sizes)], tuple(sizes))]
+    return [object_array([taken(at) for at in np.ndindex(*sizes)], tuple(sizes))]
 
 
 def _dynamic_update_slice(evaluator: Any, eqn: Any, x: LaneArray, new: LaneArray, *start: LaneArray) -> list[LaneArray]:
@@ -205,7 +205,7 @@ def _dynamic_update_slice(evaluator: Any, eqn: Any, x: LaneArray, new: LaneArray
 
         return choice.one_of(element)
 
-    return [objects([taken(at) for at in np.ndindex(*x.shape)], x.shape)]
+    return [object_array([taken(at) for at in np.ndindex(*x.shape)], x.shape)]
 
 
 RULES = {

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from ..targets.slp_vectorizer import Group
 
 TYPES = {"float64": "double", "float32": "float", "bool": "i1"} | {
@@ -80,7 +80,7 @@ class Code:
         if dtype not in self._kinds:
             name = np.dtype(dtype).name
             if name not in TYPES:
-                raise Refused.dtype(name)
+                raise NotCompilable.dtype(name)
             self._kinds[dtype] = TYPES[name] if self.width == 1 else f"<{self.width} x {TYPES[name]}>"
         return self._kinds[dtype]
 
@@ -121,11 +121,11 @@ class Code:
         self.lines.append(f"  br i1 {condition}, label %{then}, label %{otherwise}, !prof !0")
         self.begin(otherwise)
 
-    def mark(self) -> tuple:
+    def snapshot(self) -> tuple:
         """Where the writing stands, …"""
         return len(self.lines), self.block, self.uses.copy(), self.called.copy()
 
-    def back_to(self, mark: tuple) -> None:
+    def rollback(self, mark: tuple) -> None:
         """… to which it can be taken back."""
         length, self.block, self.uses, self.called = mark
         del self.lines[length:]
@@ -138,7 +138,7 @@ class Code:
         self._products[value.name] = Product(self.block, a, b, False, (value.name,))
         return value
 
-    def alone(self, x: Any) -> None:
+    def forbid_fma(self, x: Any) -> None:
         """From now on x is rounded before it is added to anything."""
         self._products.pop(getattr(x, "name", ""), None)
 
@@ -233,7 +233,7 @@ class Code:
             f"select {self.kind(bool)} {self.text(p)}, {kind} {self.text(a)}, {kind} {self.text(b)}", a.dtype
         )
 
-    def everywhere(self, p: Any, how: str) -> str:
+    def all_lanes(self, p: Any, how: str) -> str:
         """Whether p is true for "and" all or "or" any of the members."""
         if self.width == 1:
             return self.text(p)

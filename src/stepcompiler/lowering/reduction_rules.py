@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Refused
-from ..jaxprs.data_movement import objects, row
+from ..errors import NotCompilable
+from ..jaxprs.data_movement import object_array, row
 from ..jaxprs.equations import closed
 from .scalar_kinds import LaneArray, number
 
@@ -40,8 +40,8 @@ def _reduce(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
     kept = [a for a in range(x.ndim) if a not in axes]
     shape = tuple(x.shape[a] for a in kept)
     rows = x.transpose(*kept, *axes).reshape(math.prod(shape), math.prod(x.shape[a] for a in axes))
-    one = lambda i: evaluator.chain(name, list(rows[i])) if rows.shape[1] else _of_nothing(name, dtype)
-    return [objects(evaluator.each(one, shape), shape)]
+    one = lambda i: evaluator.tree_reduce(name, list(rows[i])) if rows.shape[1] else _of_nothing(name, dtype)
+    return [object_array(evaluator.each(one, shape), shape)]
 
 
 def _reduce_by(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
@@ -81,15 +81,15 @@ def _dot(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray
     left = a.transpose(*ba, *fa, *ca).reshape(math.prod(lead), math.prod(a.shape[i] for i in fa), k)
     right = b.transpose(*bb, *fb, *cb).reshape(math.prod(lead), math.prod(b.shape[i] for i in fb), k)
     shape = (*lead, *(a.shape[i] for i in fa), *(b.shape[i] for i in fb))
-    left, right = (objects([evaluator.converted(e, dtype) for e in x.flat], x.shape) for x in (left, right))
+    left, right = (object_array([evaluator.converted(e, dtype) for e in x.flat], x.shape) for x in (left, right))
     places = list(np.ndindex(left.shape[0], left.shape[1], right.shape[1]))
 
     def one(n: int) -> Any:
         g, i, j = places[n]
         terms = evaluator.each(lambda m: evaluator.scalar("mul", left[g, i, m], right[g, j, m]), (k,))
-        return evaluator.chain("add", terms) if terms else number(0, dtype)
+        return evaluator.tree_reduce("add", terms) if terms else number(0, dtype)
 
-    return [objects(evaluator.each(one, shape), shape)]
+    return [object_array(evaluator.each(one, shape), shape)]
 
 
 def _extreme(test: str) -> Any:
@@ -106,7 +106,7 @@ def _extreme(test: str) -> Any:
                 best = evaluator.scalar("select_n", better, best, y)
                 at = evaluator.scalar("select_n", better, at, number(i, dtype))
             out.append(at)
-        return [objects(out, rows.shape[1:])]
+        return [object_array(out, rows.shape[1:])]
 
     return rule
 
@@ -159,7 +159,7 @@ def _triangular_solve(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> l
     """By substitution."""
     params = eqn.params
     if a.ndim != 2 or params["conjugate_a"]:
-        raise Refused.operation("triangular_solve", " with many matrices, or complex ones")
+        raise NotCompilable.operation("triangular_solve", " with many matrices, or complex ones")
     lower = params["lower"] != params["transpose_a"]
     a, b = (a.T if params["transpose_a"] else a), b.copy()
     if not params["left_side"]:
@@ -168,7 +168,7 @@ def _triangular_solve(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> l
     for column in b.T:  # a view: what is set is set in b
         for k, i in enumerate(order):
             terms = [evaluator.scalar("mul", a[i, j], column[j]) for j in order[:k]]
-            value = evaluator.scalar("sub", column[i], evaluator.chain("add", terms)) if terms else column[i]
+            value = evaluator.scalar("sub", column[i], evaluator.tree_reduce("add", terms)) if terms else column[i]
             column[i] = value if params["unit_diagonal"] else evaluator.scalar("div", value, a[i, i])
     return [b if params["left_side"] else b.T]
 

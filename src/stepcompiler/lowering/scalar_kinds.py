@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..jaxprs.data_movement import Objects, objects
+from ..jaxprs.data_movement import Objects, object_array
 from .llvm_builder import Value
 
 LaneArray = Objects
@@ -51,5 +51,5 @@ def number(x: Any, dtype: Any) -> Any:
 def split(array: Any) -> LaneArray:
     """The lanes of an array: of a traced one uniform, else known."""
     if isinstance(array, jax.Array):
-        return objects([array[index] for index in np.ndindex(*array.shape)], array.shape)
-    return objects(list(np.asarray(array).ravel()), np.shape(array))
+        return object_array([array[index] for index in np.ndindex(*array.shape)], array.shape)
+    return object_array(list(np.asarray(array).ravel()), np.shape(array))

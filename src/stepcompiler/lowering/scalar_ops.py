@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import mathematics
-from ..errors import Refused
+from ..errors import NotCompilable
 from .llvm_builder import Code, Value
 from .scalar_kinds import known, number
 
@@ -23,7 +23,7 @@ def write(code: Code, name: str, params: dict, dtype: Any, xs: Sequence[Any]) ->
     table = REALS if xs[0].dtype.kind == "f" else INTEGERS
     rule = table.get(name) or COMMON.get(name)
     if rule is None:
-        raise Refused.operation(name, f" of numbers of type {xs[0].dtype}")
+        raise NotCompilable.operation(name, f" of numbers of type {xs[0].dtype}")
     return rule(code, params, np.dtype(dtype), *xs)
 
 
@@ -220,7 +220,7 @@ def _finite(code: Code, params: dict, dtype: Any, x: Any) -> Any:
 
 def _bits(code: Code, params: dict, dtype: Any, x: Any) -> Any:
     if dtype.itemsize != x.dtype.itemsize or bool in (x.dtype, dtype):
-        raise Refused.operation("bitcast_convert_type", f" from {x.dtype} to {dtype}")
+        raise NotCompilable.operation("bitcast_convert_type", f" from {x.dtype} to {dtype}")
     if dtype.kind in "iu" and x.dtype.kind in "iu":
         return converted(code, x, dtype)
     return code.write(f"bitcast {code.kind(x.dtype)} {code.text(x)} to {code.kind(dtype)}", dtype)

@@ -26,19 +26,19 @@ _PLAIN = frozenset(
 )
 
 
-def suits(program: jex.ClosedJaxpr) -> bool:
+def is_supported(program: jex.ClosedJaxpr) -> bool:
     """Whether all of a program can be done in single precision, or, function by function, in double precision."""
     return primitives(program.jaxpr) <= _PLAIN | MOVES.keys() | CALLS.keys() | mathematics.FUNCTIONS.keys()
 
 
-def chosen(code: Code, name: str, dtype: Any, xs: Sequence[Any]) -> tuple[Any, list[Any]]:
+def narrow_operands(code: Code, name: str, dtype: Any, xs: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The type of what an operation gives, and its operands: single precision, but for functions of our own."""
     if name in mathematics.FUNCTIONS:
-        return dtype, [whole(code, x) for x in xs]
+        return dtype, [widen(code, x) for x in xs]
     single = lambda x: x if x.dtype != np.float64 else np.float32(x) if known(x) else converted(code, x, np.float32)
     return np.dtype(np.float32) if dtype == np.float64 else dtype, [single(x) for x in xs]
 
 
-def whole(code: Code, x: Any) -> Any:
+def widen(code: Code, x: Any) -> Any:
     """A number that varies in double precision, if it was in single precision; all others as they are."""
     return converted(code, x, np.float64) if isinstance(x, Value) and x.dtype == np.float32 else x

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from ..lowering.llvm_builder import Code
 from . import circular, errors, exponential, fmod, gamma, inverse, logarithm, powers
 from .ir_number import LARGEST_INLINE, Number, call
@@ -50,7 +50,7 @@ FUNCTIONS: dict[str, Callable] = {
 def write(code: Code, name: str, xs: Sequence[Any]) -> Any:
     """The function with this name, of float64 only."""
     if xs[0].dtype != np.float64:
-        raise Refused.operation(name, f" of numbers of type {xs[0].dtype}")
+        raise NotCompilable.operation(name, f" of numbers of type {xs[0].dtype}")
     return call(_called(name), FUNCTIONS[name], *(Number(code, x) for x in xs))[0].value
 
 

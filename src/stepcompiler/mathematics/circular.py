@@ -79,7 +79,7 @@ def _reduced(x: Number) -> tuple[Number, Number, Number]:
     code, near = x.code, _near(x)
     small = ~(abs(x) >= _FAR)
     entry = code.block
-    code.branch(code.everywhere(small.value, "and"), "near", "far")
+    code.branch(code.all_lanes(small.value, "and"), "near", "far")
     far = [where(small, a, b) for a, b in zip(near, call("far_quarter_turns", _far, x, results=3), strict=True)]
     code.lines.append("  br label %near")
     last = code.block
@@ -116,7 +116,7 @@ def _far(x: Number) -> tuple[Number, Number, Number]:
     top = (word[-1] << 32) | word[-2]  # as a part of the circle
     k = (top + (1 << 61)) >> 62
     rest = top - (k << 62)
-    above = two_sum(rest.halved(32).whole() * 2.0**-30, (rest & _DIGIT).whole() * 2.0**-62)
+    above = two_sum(rest.shift_right(32).whole() * 2.0**-30, (rest & _DIGIT).whole() * 2.0**-62)
     below = two_sum(word[-3].whole() * 2.0**-94, word[-4].whole() * 2.0**-126)
     r, low = times(plus(above, below), HALF_PI[:2])
     negative = x < 0.0

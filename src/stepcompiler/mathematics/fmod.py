@@ -32,7 +32,7 @@ def _divided(r: Number, b: Number, exponent: Number) -> Number:
     top, start = len(code.lines), r
     r = Number(code, type(r.value)("%rest", r.value.dtype))
     going = r >= b
-    code.lines.append(f"  br i1 {code.everywhere(going.value, 'or')}, label %body, label %done")
+    code.lines.append(f"  br i1 {code.all_lanes(going.value, 'or')}, label %body, label %done")
     code.begin("body")
     k = _exponent(r) - exponent - _STEP
     c = scaled(b, where(going & (k > 0), k, 0))

@@ -89,7 +89,7 @@ class Number:
         """The bits of a whole number without sign; with its sign: `halved`."""
         return self.made("lshr", self, x)
 
-    def halved(self, times: int) -> "Number":
+    def shift_right(self, times: int) -> "Number":
         """A whole number over 2^times, rounded down."""
         return self.made("ashr", self, times)
 
@@ -163,7 +163,7 @@ def power_of_two(k: Number) -> Number:
 
 def scaled(x: Number, k: Number) -> Number:
     """x 2^k, rounded once, for |k| < 2044."""
-    half = k.halved(1)
+    half = k.shift_right(1)
     return x * power_of_two(half) * power_of_two(k - half)
 
 

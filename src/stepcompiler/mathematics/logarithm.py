@@ -29,7 +29,7 @@ def split(x: Number) -> tuple[Number, Number]:
     """(2^−k x, k) with √½ ≤ 2^−k x < √2, for x > 0, subnormal ones included."""
     small = x < 2.0**-1022
     bits = where(small, x * 2.0**54, x).bits()
-    k = (bits - _ROOT_HALF).halved(52)
+    k = (bits - _ROOT_HALF).shift_right(52)
     return (bits - (k << 52)).as_real(), where(small, k - 54, k)
 
 

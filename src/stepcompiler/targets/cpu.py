@@ -12,7 +12,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from ..lowering.llvm_builder import Code
 
 _GROUPS = Template("""\
@@ -47,8 +47,8 @@ class Cpu:
     width: int
     pointer: str = field(default="ptr", init=False)
     lane: str = field(default="0", init=False)
-    again: str = field(
-        default="  %index.again = add i64 %index, 0\n  %state.again = add i64 %state.base, 0", init=False
+    reload_index: str = field(
+        default="  %index.reload = add i64 %index, 0\n  %state.reload = add i64 %state.base, 0", init=False
     )
 
     @property
@@ -61,7 +61,7 @@ class Cpu:
         """The members of a group lie side by side."""
         return str(self.width)
 
-    def around(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
+    def wrap_kernel(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
         """A loop over groups."""
         words = {f"{name}_words": sizes[name] * self.width for name in ("state", "own")}
         return _GROUPS.substitute(steps=steps, uniforms=uniforms, line=_LINE, **words)
@@ -133,7 +133,9 @@ def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if llvm.get_process_triple().startswith("x86_64") and not llvm.get_host_cpu_features().get("fma"):
-        raise Refused(f"The processor {llvm.get_host_cpu_name()} has no fused multiply-add, which native code needs.")
+        raise NotCompilable(
+            f"The processor {llvm.get_host_cpu_name()} has no fused multiply-add, which native code needs."
+        )
 
 
 def _machine(level: int) -> Any:

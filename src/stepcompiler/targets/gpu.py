@@ -17,7 +17,7 @@ from string import Template
 import llvmlite.binding as llvm
 import numpy as np
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from ..lowering.llvm_builder import Code
 from .cpu import compiled
 
@@ -58,12 +58,12 @@ _SIZE = ".address_size 64"
 _FUNCTION = re.compile(r"^\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 _CONSTANT = re.compile(r"0d[0-9A-F]{8}(?!00000000)[0-9A-F]{8}")
 # The index is found anew in the end: kept, the addresses of all words would take registers all the way.
-_AGAIN = """\
-  %within.again = call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()
-  %thread.again = add i32 %before, %within.again
-  %index.again = zext i32 %thread.again to i64
-  %state.again = add i64 %index.again, 0"""
-_SAME = "  %index.again = add i64 %index, 0\n  %state.again = add i64 %index, 0"
+_RELOAD = """\
+  %within.reload = call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()
+  %thread.reload = add i32 %before, %within.reload
+  %index.reload = zext i32 %thread.reload to i64
+  %state.reload = add i64 %index.reload, 0"""
+_SAME = "  %index.reload = add i64 %index, 0\n  %state.reload = add i64 %index, 0"
 _EMULATED = Template("""\
 define void @advance(i32 %threads, $arguments) {
 entry:
@@ -97,11 +97,11 @@ class Gpu:
         return "ptr" if self.emulated else "ptr addrspace(1)"
 
     @property
-    def again(self) -> str:
+    def reload_index(self) -> str:
         """How the index is found in the end."""
-        return _SAME if self.emulated else _AGAIN
+        return _SAME if self.emulated else _RELOAD
 
-    def around(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
+    def wrap_kernel(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
         """A kernel for one member."""
         p = self.pointer
         arguments = ", ".join(f"{p} noalias %{name}" for name in _ARGUMENTS)
@@ -131,7 +131,7 @@ class Gpu:
         """Refuse what is too long for a thread."""
         length = sum(" = " in str(line) or not isinstance(line, str) for line in code.lines)
         if length > LONGEST_ASKED:
-            raise Refused(too_long(length, LONGEST_ASKED))
+            raise NotCompilable(too_long(length, LONGEST_ASKED))
 
 
 def too_long(length: int, most: int) -> str:

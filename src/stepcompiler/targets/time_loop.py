@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import Refused
+from ..errors import NotCompilable
 from ..lowering.llvm_builder import TYPES, Code, Value
 from .slp_vectorizer import packed
 
@@ -69,8 +69,8 @@ step.next:
   %slot.next = phi i64 [%slot, %step.accept], [%slot, %step.stop], [%slot.more, %save]
   br label %step.head
 member.done:
-$again
-  %n.to = getelementptr i64, $pointer %n, i64 %index.again
+$reload_index
+  %n.to = getelementptr i64, $pointer %n, i64 %index.reload
   %n.from = load i64, $pointer %n.to
   %steps = sub i64 %n.now, %n.from
 $counted
@@ -101,8 +101,8 @@ class Target(Protocol):
     """What the code is for.
 
     Word j of a row lies at (row · words + j) · `stride` + `lane`. What stands around the steps finds a member's (or
-    group's) %index, %state.base, %own.base, and the first %path.row and %slots.row; `again` finds %index.again and
-    %state.again in the end, so that they need not be kept all the way.
+    group's) %index, %state.base, %own.base, and the first %path.row and %slots.row; `reload_index` finds
+    %index.reload and %state.reload in the end, so that they need not be kept all the way.
     """
 
     @property
@@ -131,11 +131,11 @@ class Target(Protocol):
         ...
 
     @property
-    def again(self) -> str:
+    def reload_index(self) -> str:
         """The lines that find a member in the end."""
         ...
 
-    def around(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
+    def wrap_kernel(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
         """The whole text: the entry and the way to each member, around the steps of one."""
         ...
 
@@ -177,14 +177,14 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     outputs, saved = accepted[: len(state)], accepted[len(state) :]
     for x in (*state, *own, *path, *saved):
         if x.dtype == np.float32:
-            raise Refused.dtype("float32", " in the state, in parameters by member or in the path")
+            raise NotCompilable.dtype("float32", " in the state, in parameters by member or in the path")
     memory = Memory(code, target)
     kept = [i for i, x in enumerate(state) if any(a.results[i] is not x for a in attempts)]  # the others stay in place
     counts = {i for i in kept if len(attempts) == 1 and _counts_steps(code, state[i], attempts[0].results[i])}
     lines = {
         "read_state": memory.read(state, "%state", "%state.base", ".start"),
         "read_own": memory.read(own, "%own", "%own.base"),
-        "read_n": spread(code, number.name, "%n.now", np.int64),
+        "read_n": broadcast(code, number.name, "%n.now", np.int64),
         "moving": [
             f"  {x.name} = phi {code.kind(x.dtype)} [{x.name}.start, %member], [{code.text(y)}, %step.next]"
             for x, y in zip(state, outputs, strict=True)
@@ -195,7 +195,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
             for i, x in enumerate(accepted)
         ],
         "save": [line for i, x in enumerate(saved) for line in memory.store(x, "%slots", "%slot.base", i, f"%save{i}")],
-        "counted": spread(code, "%steps.each", "%steps", np.int64),
+        "counted": broadcast(code, "%steps.each", "%steps", np.int64),
         "keep": [line for i in kept for line in (memory.add_steps(i) if i in counts else memory.keep(state[i], i))],
     }
     lines["read_path"], kept_pair = _path(memory, path, draw)
@@ -204,14 +204,14 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     shared = [*uniforms, *(draw.uniforms if draw else [])]
     sizes = {name: len(x) for name, x in zip(("state", "own", "path", "saved"), (state, own, path, saved), strict=True)}
     sizes |= {"uniforms": len(shared)} | ({"path": 0} if draw else {})
-    about = {name: getattr(target, name) for name in ("pointer", "stride", "lane", "again")}
+    about = {name: getattr(target, name) for name in ("pointer", "stride", "lane", "reload_index")}
     steps = _STEPS.substitute(
         {name: "\n".join(part) for name, part in lines.items()},
         saved_words=len(saved), taken=attempts[-1].taken, **about,
     )  # fmt: skip
     steps = packed(steps, code.groups, "member") if code.groups else steps
     read = "\n".join(line for i, x in enumerate(shared) for line in memory.read_shared(i, x))
-    text = "\n".join([target.around(steps, read, sizes), *code.functions.values(), ATTRIBUTES])
+    text = "\n".join([target.wrap_kernel(steps, read, sizes), *code.functions.values(), ATTRIBUTES])
     return target.loop(text, sizes)
 
 
@@ -244,7 +244,7 @@ def _path(memory: "Memory", path: list[Value], draw: Draw | None) -> tuple[list[
         for name, drawn in ((x.name, f"{x.name}.drawn"), (f"{x.name}.second", code.spelled(b))):
             after.append(f"  {name} = phi {kind} [{x.name}.kept, %step.path], [{drawn}, %{draw.block}]")
         kept.append(f"  {x.name}.kept = phi {kind} [zeroinitializer, %member], [{x.name}.second, %step.next]")
-    pair = spread(code, draw.pair.name, "%pair", np.int64)
+    pair = broadcast(code, draw.pair.name, "%pair", np.int64)
     here = _DRAW.substitute(read_pair="\n".join(pair), drawn="\n".join([*draw.lines, *chosen]))
     return [here, *after], kept
 
@@ -283,12 +283,12 @@ class Memory:
 
     def keep(self, x: Value, at: int) -> list[str]:
         """The lines that write a word of the state back."""
-        return self.store(x, "%state", "%state.again", at, f"%keep{at}")
+        return self.store(x, "%state", "%state.reload", at, f"%keep{at}")
 
     def add_steps(self, at: int) -> list[str]:
         """The lines that add to a word of the state how many steps were made."""
         kind, old, new = self.code.kind(np.int64), f"%count{at}", Value(f"%count{at}.more", np.int64)
-        load = self._load("%state", "%state.again", at, old, np.dtype(np.int64))
+        load = self._load("%state", "%state.reload", at, old, np.dtype(np.int64))
         return [*load, f"  {new.name} = add {kind} {old}, %steps.each", *self.keep(new, at)]
 
     def _at(self, area: str, base: str, word: int, name: str) -> list[str]:
@@ -305,11 +305,11 @@ class Memory:
         return [
             f"  {x.name}.at = getelementptr i64, {pointer} %uniforms, i64 {at}",
             f"  {x.name}.one = load {TYPES[x.dtype.name]}, {pointer} {x.name}.at, align 8",
-            *spread(self.code, x.name, f"{x.name}.one", x.dtype),
+            *broadcast(self.code, x.name, f"{x.name}.one", x.dtype),
         ]
 
 
-def spread(code: Code, name: str, scalar: str, dtype: Any) -> list[str]:
+def broadcast(code: Code, name: str, scalar: str, dtype: Any) -> list[str]:
     """The lines that give each member the same number."""
     one, kind = TYPES[np.dtype(dtype).name], code.kind(dtype)
     if code.width == 1:

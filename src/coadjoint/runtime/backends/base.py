@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from stepcompiler.errors import Refused
+from stepcompiler.errors import NotCompilable
 
 from ..plan import Batch, Plan
 from ..run_state import StepState
@@ -34,7 +34,7 @@ def attempt_native(make: Callable[[], T]) -> T | NotSupported:
     try:
         with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
             return make()
-    except Refused as refused:
+    except NotCompilable as refused:
         return NotSupported(str(refused))
     except MemoryError:
         raise

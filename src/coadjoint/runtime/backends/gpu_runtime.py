@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from stepcompiler.compile import native_loop
-from stepcompiler.device_arrays import placed
+from stepcompiler.device_arrays import to_device
 from stepcompiler.targets.gpu import DeviceLoop, Gpu
 
 _BLOCKS = (512, 256, 128, 64)  # threads in a block: those of a large one read the same code at about the same time
@@ -139,7 +139,7 @@ class EmulatedGpu:
         copies = [np.array(a) for a in arrays]
         blocks, size = threads_for(len(copies[4]), self.processors)
         loop.emulate(blocks * size, *copies)
-        return tuple(placed(a) for a in copies[4:])
+        return tuple(to_device(a) for a in copies[4:])
 
     def jit(self, program: Callable, donate: tuple[int, ...] = ()) -> Callable:
         """As it is."""

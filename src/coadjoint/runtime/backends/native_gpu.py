@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.gpu import LONGEST, RESIDENT, DeviceLoop, too_long
 
@@ -136,7 +136,7 @@ class GpuProgram:
         return GpuStepper(self, batch, points, n, self.device(batch))
 
 
-_programs: Bounded[Any] = Bounded()
+_programs: LRUCache[Any] = LRUCache()
 
 
 class GpuStepper:

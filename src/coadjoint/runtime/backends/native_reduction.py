@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 from stepcompiler.compile import NativeLoop, native_loop
 from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.time_loop import Target
@@ -26,7 +26,7 @@ from .packing import packed, unpacked, words_in
 LARGEST = 256  # words of an accumulator, …
 _OPERATIONS = 2000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
 
-_made: Bounded["ReductionKernels | None"] = Bounded()
+_made: LRUCache["ReductionKernels | None"] = LRUCache()
 
 
 class ReductionKernels(NamedTuple):

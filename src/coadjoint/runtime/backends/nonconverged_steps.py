@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 
 from ...drivers import BLOCK, Window
 from ..lapack_lock import run_exclusive
@@ -75,7 +75,7 @@ class FallbackStepper:
 
 
 careful_program = eqx.filter_jit(careful_step)
-_programs: Bounded[Callable] = Bounded()
+_programs: LRUCache[Callable] = LRUCache()
 
 
 def _held(definition: StepDefinition, window: Window, time_grid: TimeGrid) -> Callable:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepcompiler.cache import Bounded
-from stepcompiler.compile import Drawing, NativeLoop, free, native_loop
+from stepcompiler.cache import LRUCache
+from stepcompiler.compile import Drawing, NativeLoop, dynamic_input, native_loop
 from stepcompiler.targets.cpu import Cpu
 
 from ...drivers import BLOCK, BrownianWindow, Increment, Window
@@ -21,7 +21,7 @@ _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory, or of its motions
 _MANY = 16  # motions: more are drawn one by one, by one program for all of them
 _CELLS = 16  # intervals of a step: so many of one member stand side by side better than members
 
-_loops: Bounded[NativeLoop | NotSupported] = Bounded()
+_loops: LRUCache[NativeLoop | NotSupported] = LRUCache()
 
 
 class IncrementSource:
@@ -160,7 +160,7 @@ def drawing(window: Window) -> Drawing:
         increments = jax.tree.unflatten(treedef, shared).pair(member, k)
         return jnp.stack(_columns(increments, 2, columns), axis=1)
 
-    return Drawing(pair, [free(x) for x in leaves])
+    return Drawing(pair, [dynamic_input(x) for x in leaves])
 
 
 def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop:

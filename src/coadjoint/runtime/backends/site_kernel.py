@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from stepcompiler.cache import Bounded
-from stepcompiler.compile import free
-from stepcompiler.errors import Refused
-from stepcompiler.lattices.lattice_loops import Place, Sweep, cut
+from stepcompiler.cache import LRUCache
+from stepcompiler.compile import dynamic_input
+from stepcompiler.errors import NotCompilable
+from stepcompiler.lattices.lattice_loops import Place, Sweep, split_at_barriers
 from stepcompiler.lattices.lattice_lowering import OneSite
-from stepcompiler.lattices.site_values import Sited
+from stepcompiler.lattices.site_values import PerSite
 
 from ...algebras.base import Element, LieAlgebra, State
 from ...algebras.product import Product
@@ -44,12 +44,12 @@ class SiteSystem:
         self.noises, self.n_noise = system.noises, system.n_noise // sites
         self._whole, self._sites, self._numbers = system, sites, numbers  # those of the site, where they are by site
 
-    def _here(self, fn: Callable, *args: Array | Sited) -> Array:
+    def _here(self, fn: Callable, *args: Array | PerSite) -> Array:
         """What fn(system, …) is at one site."""
         leaves, treedef = jax.tree.flatten(self._numbers)
         rest = eqx.filter(self._whole, eqx.is_array, inverse=True)
         given = [*leaves, *args]
-        structs = [jax.ShapeDtypeStruct(x.shape, x.value.dtype if isinstance(x, Sited) else x.dtype) for x in given]
+        structs = [jax.ShapeDtypeStruct(x.shape, x.value.dtype if isinstance(x, PerSite) else x.dtype) for x in given]
 
         def whole(*xs: Array) -> Array:
             system = eqx.combine(jax.tree.unflatten(treedef, xs[: len(leaves)]), rest)
@@ -57,11 +57,11 @@ class SiteSystem:
 
         site = OneSite(self._sites)
         (out,) = site.evaluate(jax.make_jaxpr(whole)(*structs), given)
-        return site.home(out)
+        return site.to_site(out)
 
-    def _all(self, x: Array) -> Sited:
+    def _all(self, x: Array) -> PerSite:
         """The vector of all sites, of which this site has x."""
-        return Sited.whole(x, (x.size * self._sites,))
+        return PerSite.whole(x, (x.size * self._sites,))
 
     def drift(self, mu: State) -> Element:
         """∂h/∂μ + g."""
@@ -96,7 +96,7 @@ class SiteKernel(NamedTuple):
     by_site: tuple[bool, ...]  # which numbers of the system are
 
 
-_kernels: Bounded[SiteKernel | NotSupported] = Bounded()
+_kernels: LRUCache[SiteKernel | NotSupported] = LRUCache()
 
 
 def copies(plan: Plan) -> int:
@@ -140,14 +140,19 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
     leaves, treedef = jax.tree.flatten(eqx.filter(system, eqx.is_array))
     by_site = tuple(x.size >= sites and x.size % sites == 0 for x in leaves)
     here = [jax.ShapeDtypeStruct((x.size // sites,), x.dtype) for x, own in zip(leaves, by_site, strict=True) if own]
-    patterns: list[Any] = [*(free(x) for x, own in zip(leaves, by_site, strict=True) if not own), free(0.0)]
+    patterns: list[Any] = [
+        *(dynamic_input(x) for x, own in zip(leaves, by_site, strict=True) if not own),
+        dynamic_input(0.0),
+    ]
     flat, structure = jax.tree.flatten(_site_point(plan, factor, sites))
     structs = _structs(patterns)
 
     def step(shared: list, here: list, flat: list, dS: Array) -> tuple[list, Array]:
         *rest, dt = shared
         given, own = iter(rest), iter(here)
-        numbers = [Sited.whole(next(own), x.shape) if s else next(given) for x, s in zip(leaves, by_site, strict=True)]
+        numbers = [
+            PerSite.whole(next(own), x.shape) if s else next(given) for x, s in zip(leaves, by_site, strict=True)
+        ]
         site: Any = SiteSystem(system, factor, sites, jax.tree.unflatten(treedef, numbers))
         mu, carry = jax.tree.unflatten(structure, flat)
         increment = Increment(dS, jnp.full((), jnp.inf))
@@ -161,7 +166,7 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
     layout = _layout(sites, [*flat, *here], [*stays, *[True] * len(here)], path.size)
     places, fixed = layout.places[: len(flat)], layout.places[len(flat) :]
     outputs = [None if s else Place("new", p.plane) for s, p in zip(stays, places, strict=True)]
-    plans, layout.planes["kept"] = cut(closed, len(patterns), [*fixed, *places, Place("path")], outputs)
+    plans, layout.planes["kept"] = split_at_barriers(closed, len(patterns), [*fixed, *places, Place("path")], outputs)
     sweeps = [Sweep(p, patterns, sites, _OPERATIONS, full) for p in plans]
     return SiteKernel(sweeps, _drawing(plan, sites), layout, by_site)
 
@@ -170,9 +175,11 @@ def _check(plan: Plan, sites: int) -> None:
     """Refuse what is not done site by site."""
     name = type(plan.integrator).__name__
     if not plan.integrator.sitewise:
-        raise Refused(f"Of {sites} copies native code takes methods that do each by itself, like HeunMK, not {name}.")
+        raise NotCompilable(
+            f"Of {sites} copies native code takes methods that do each by itself, like HeunMK, not {name}."
+        )
     if plan.system.n_noise % sites or plan.needs != Needs():
-        raise Refused(f"A path of more than increments, as many for each of {sites} copies, has no native code.")
+        raise NotCompilable(f"A path of more than increments, as many for each of {sites} copies, has no native code.")
 
 
 def _site_point(plan: Plan, factor: LieAlgebra, sites: int) -> tuple[Any, PyTree]:
@@ -182,7 +189,7 @@ def _site_point(plan: Plan, factor: LieAlgebra, sites: int) -> tuple[Any, PyTree
     own = jax.eval_shape(lambda mu: initial_state(site, plan.integrator, mu, plan.group), mu)
     both = zip(jax.tree.leaves(own[:2]), jax.tree.leaves(plan.state_shape[:2]), strict=True)
     if factor.shape != mu.shape or any(a.size * sites != b.size for a, b in both):
-        raise Refused("What a step carries along of large lattices of such copies has no native code.")
+        raise NotCompilable("What a step carries along of large lattices of such copies has no native code.")
     return own[:2]
 
 
@@ -206,7 +213,7 @@ def _drawing(plan: Plan, sites: int) -> Sweep | None:
     if not each or not isinstance(window, BrownianWindow):
         return None
     leaves, treedef = jax.tree.flatten(window)
-    patterns: list[Any] = [*map(free, leaves), free(np.int64(0))]
+    patterns: list[Any] = [*map(dynamic_input, leaves), dynamic_input(np.int64(0))]
 
     def pair(shared: list, site: Array, k: Array) -> tuple[Array, Array]:
         *rest, member = shared
@@ -215,5 +222,5 @@ def _drawing(plan: Plan, sites: int) -> Sweep | None:
 
     integer = jax.ShapeDtypeStruct((), jnp.int64)
     closed = jax.make_jaxpr(pair)(_structs(patterns), integer, integer)
-    ((only,), _) = cut(closed, len(patterns), [Place("site"), Place("number")], [Place("path")])
+    ((only,), _) = split_at_barriers(closed, len(patterns), [Place("site"), Place("number")], [Place("path")])
     return Sweep(only, patterns, sites, _OPERATIONS, False)

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from stepcompiler.cache import Bounded
-from stepcompiler.compile import NativeLoop, free, native_loop, pattern
+from stepcompiler.cache import LRUCache
+from stepcompiler.compile import NativeLoop, constant_pattern, dynamic_input, native_loop
 from stepcompiler.targets.time_loop import Target
 
 from ...drivers import Increment
@@ -54,8 +54,8 @@ class StepKernel(NamedTuple):
 
 # Making kernels.
 
-_kernels: Bounded[StepKernel | NotSupported] = Bounded()
-_marks: Bounded[tuple[tuple[bool, ...], tuple[bool, ...]]] = Bounded()
+_kernels: LRUCache[StepKernel | NotSupported] = LRUCache()
+_marks: LRUCache[tuple[tuple[bool, ...], tuple[bool, ...]]] = LRUCache()
 
 
 def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = False) -> StepKernel | NotSupported:
@@ -67,7 +67,7 @@ def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = Fal
     axes = jax.tree.leaves(plan.axes, is_leaf=lambda x: x is None)
     is_param, by_member = _marks.get((plan.structure_key, *axes), lambda: (_is_param(plan), _by_member(plan)))
     marked = zip(leaves, is_param, by_member, strict=True)
-    patterns = tuple(free(x) if p else pattern(x) for x, p, m in marked if not m)
+    patterns = tuple(dynamic_input(x) if p else constant_pattern(x) for x, p, m in marked if not m)
     shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.state_shape, plan.increment_shape)))
     window = jax.tree.structure(plan.first_window) if drawn else None
     key = (
@@ -147,7 +147,7 @@ def _make(
         new, valid = try_step(eqx.combine(numbers, rest), method, t0, dt, n, dS, point)
         return new, take_snapshot(plan.integrator, None, new), valid
 
-    scalar = free(0.0)
+    scalar = dynamic_input(0.0)
     point, draw = plan.state_shape, None
     if drawn:
         own, draw = [*own, jax.ShapeDtypeStruct((), np.int64)], drawing(plan.first_window)

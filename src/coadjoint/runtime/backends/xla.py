@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from stepcompiler.cache import Bounded
+from stepcompiler.cache import LRUCache
 
 from ...drivers import BLOCK, Window
 from ...integrators.base import Integrator
@@ -131,7 +131,7 @@ def _step_uses_lapack(plan: Plan) -> bool:
     return _lapack.get((plan.structure_key, plan.needs), find)
 
 
-_lapack: Bounded[bool] = Bounded()
+_lapack: LRUCache[bool] = LRUCache()
 
 
 class InitialStateCache:
@@ -161,7 +161,7 @@ def initial_batch(definition: StepDefinition, batch: Batch) -> tuple[StepState, 
     return points, jax.tree.map(lambda x: np.asarray(x)[: batch.n_members, None], first)
 
 
-_starts: Bounded[Callable] = Bounded()  # calls of these cost less than those of equinox's
+_starts: LRUCache[Callable] = LRUCache()  # calls of these cost less than those of equinox's
 
 
 def _start(definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree) -> tuple[PyTree, Snapshot]:

@@ -16,7 +16,7 @@ Arnaudon, De Castro and Holm, Noise and dissipation on coadjoint orbits (2018).
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -24,11 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from stepcompiler.jaxprs.interning import Constant
+from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from .algebras.base import Element, LieAlgebra, State
 from .noises import Noise
 from .numerics import validation
+from .numerics.signatures import check_function
+from .params import Timed
 from .states import check_elements
 from .systems import System
 
@@ -49,8 +51,8 @@ def double_bracket(system: System, *, friction: Any, fields: Any = None) -> Syst
     ----------
     system : System
         The system without friction.
-    friction : float
-        θ > 0, a rate per unit of h.
+    friction : float or callable
+        θ > 0, a rate per unit of h, or a function θ(t) of time.
     fields : array_like, optional
         e_1 … e_M, a stack of elements of the algebra, or one element. The default is a basis that is orthonormal in the
         pairing, for which ν♯ = ν in coordinates.
@@ -65,8 +67,7 @@ def double_bracket(system: System, *, friction: Any, fields: Any = None) -> Syst
         If `friction` is not a positive number, or if `fields` are not elements of the algebra.
     """
     _check_system("double_bracket", system)
-    params = {"friction": _positive("friction", friction), **_own_params(system)}
-    return _bathed(system, params, _fields(system, fields), False)
+    return _bathed(system, {"friction": friction}, _fields(system, fields))
 
 
 def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = None) -> System:
@@ -84,10 +85,10 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
     ----------
     system : System
         The system without friction and noise.
-    temperature : float
-        T > 0, in the units of h.
-    friction : float
-        θ > 0, a rate per unit of h.
+    temperature : float or callable
+        T > 0, in the units of h, or a function T(t) of time, as in annealing.
+    friction : float or callable
+        θ > 0, a rate per unit of h, or a function θ(t) of time.
     fields : array_like, optional
         e_1 … e_M, a stack of elements of the algebra, or one element. The default is a basis that is orthonormal in the
         pairing, so M is the dimension of the algebra.
@@ -107,11 +108,6 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
         If exp(−h/T) appears not to be normalisable, or if the system has noise or forcing of its own.
     """  # fmt: skip
     _check_system("heat_bath", system)
-    params = {
-        "friction": _positive("friction", friction),
-        "temperature": _positive("temperature", temperature),
-        **_own_params(system),
-    }
     own = [what for what, has in (("noise", system.n_noise), ("forcing", system.forces)) if has]
     if own:
         warnings.warn(
@@ -119,27 +115,29 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
             "stationary (for a model, alpha=None leaves its noise out).",
             stacklevel=2,
         )
-    word = _unbounded(system)
+    word = _unbounded(system.at(0.0))
     if word is not None:
         warnings.warn(f"heat_bath: exp(−h/T) may not be normalisable on the orbits: {word}", stacklevel=2)
-    return _bathed(system, params, _fields(system, fields), True)
+    return _bathed(system, {"friction": friction, "temperature": temperature}, _fields(system, fields))
 
 
 class _BathNoise(Noise):
     """σ Σ_i e_i dWⁱ with σ² = 2θT. Without fields it is the element with the coordinates σ dW."""
 
+    traced: ClassVar[bool] = True
     algebra: Constant = eqx.field(static=True)
     size: int = eqx.field(static=True)
     fields: Array | None
+    sigma2: Function  # of the last argument of the system's functions
     additive: bool = eqx.field(default=True, static=True, init=False)
 
-    def __init__(self, algebra: LieAlgebra, fields: Array | None):
-        self.algebra, self.fields = Constant(algebra), fields
+    def __init__(self, algebra: LieAlgebra, fields: Array | None, sigma2: Function):
+        self.algebra, self.fields, self.sigma2 = Constant(algebra), fields, sigma2
         self.size = algebra.dim if fields is None else len(fields)
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """σ Σ_i e_i dWⁱ."""
-        sigma = jnp.sqrt(2.0 * params["friction"] * params["temperature"])
+        sigma = jnp.sqrt(self.sigma2(params))
         if self.fields is None:
             return self.algebra.value.element(sigma * dS)
         return jnp.tensordot(sigma * dS, self.fields, axes=1)
@@ -153,16 +151,20 @@ class _BathNoise(Noise):
 class _Inner(Noise):
     """The noise of a system inside a bath, whose params are one entry of the params of the bath."""
 
+    traced: ClassVar[bool] = True
     noise: Noise
+    timed: tuple[bool, bool] = eqx.field(static=True)  # whether the bath depends on time, and the system inside
     size: int = eqx.field(static=True)
     additive: bool = eqx.field(static=True)
 
-    def __init__(self, noise: Noise):
-        self.noise, self.size, self.additive = noise, noise.size, noise.additive
+    def __init__(self, noise: Noise, timed: tuple[bool, bool]):
+        self.noise, self.timed, self.size, self.additive = noise, timed, noise.size, noise.additive
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
-        return self.noise.apply(mu, dS, params.get("system"))
+        all_params, t = params if self.timed[0] else (params, None)
+        own = all_params.get("system")
+        return self.noise.apply(mu, dS, Timed(own, t) if self.timed[1] else own)
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
@@ -170,32 +172,43 @@ class _Inner(Noise):
         return self.noise.groups
 
 
-def _own_params(system: System) -> dict[str, PyTree]:
-    return {} if system.params is None else {"system": system.params}
-
-
-def _bathed(system: System, params: PyTree, fields: Array | None, warm: bool) -> System:
-    """The system with friction, and with noise if `warm` is true."""
+def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> System:
+    """The system with friction, and with noise if the rates have a temperature."""
     algebra, s = system.algebra, system.sign
+    functions = {name: _function_of_time(name, rate) for name, rate in rates.items() if callable(rate)}
+    params = {name: _positive(name, rate) for name, rate in rates.items() if name not in functions}
+    if system.params is not None:
+        params["system"] = system.params
+    timed = system.timed or bool(functions)
 
-    def args(p: PyTree) -> tuple:
-        return () if system.params is None else (p["system"],)
+    def rate(name: str, p: PyTree, t: Any) -> Array:
+        return functions[name](t) if name in functions else p[name]
+
+    def inside(p: PyTree, t: Any) -> System:
+        return (system if system.params is None else system.given(p["system"])).at(t)
+
+    def of_bath(function: Callable) -> Callable:
+        """A function of (mu, params, t) with the arguments that functions of the bath have."""
+        return (lambda mu, p, t: function(mu, p, t)) if timed else lambda mu, p: function(mu, p, None)
 
     def inner(function: Callable) -> Callable:
-        return lambda mu, p: function(mu, *args(p))
+        return of_bath(lambda mu, p, t: function(mu, *inside(p, t).arguments))
 
-    def inside(p: PyTree) -> System:
-        return system if system.params is None else system.given(p["system"])
-
-    def friction(mu: State, p: PyTree) -> Element:
-        pull = algebra.ad_star(inside(p).energy_gradient(mu), mu)
+    def friction(mu: State, p: PyTree, t: Any) -> Element:
+        pull = algebra.ad_star(inside(p, t).energy_gradient(mu), mu)
         if fields is not None:
             pull = jnp.tensordot(jax.vmap(lambda e: algebra.pairing(pull, e))(fields), fields, axes=1)
-        return s * p["friction"] * pull
+        return s * rate("friction", p, t) * pull
 
-    noise: list[Noise] = [_Inner(n) for n in system.noises]
-    if warm:
-        noise.append(_BathNoise(algebra, fields))
+    noise: list[Noise] = [_Inner(n, (timed, system.timed)) for n in system.noises]
+    if "temperature" in rates:
+        last = Timed(params, np.zeros(())) if timed else params
+
+        def sigma2(last: PyTree) -> Array:
+            p, t = last if timed else (last, None)
+            return 2.0 * rate("friction", p, t) * rate("temperature", p, t)
+
+        noise.append(_BathNoise(algebra, fields, intern(sigma2, last)))
     return System(
         algebra,
         [inner(h) for h in system.parts] if system.parts else inner(system.h),
@@ -203,8 +216,17 @@ def _bathed(system: System, params: PyTree, fields: Array | None, warm: bool) ->
         side=system.side,  # pyright: ignore[reportArgumentType]
         params=params,
         gradient=None if system.grad_h is None else inner(system.grad_h),
-        forcing=[*(inner(g) for g in system.forces), friction],
+        forcing=[*(inner(g) for g in system.forces), of_bath(friction)],
     )
+
+
+def _function_of_time(name: str, rate: Callable) -> Callable:
+    """A function rate(t) that returns a number above 0."""
+    check_function(name, rate, ("t",), what="time")
+    value = np.asarray(rate(0.0))
+    if value.shape != () or not value > 0:
+        raise ValueError(f"{name}(t) must return a number above 0, but {name}(0) is {value}.")
+    return lambda t: jnp.asarray(rate(t), float)
 
 
 def _check_system(name: str, system: Any) -> None:
@@ -217,11 +239,6 @@ def _positive(name: str, value: Any) -> Any:
     if validation.is_traced(value):
         return value
     hint = "; double_bracket(system, friction=...) has friction and no noise" if name == "temperature" else ""
-    if callable(value):
-        raise TypeError(
-            f"{name} must be a number above 0, not a function: systems are autonomous. To anneal, solve in turns with "
-            f"system.with_params(system.params | {{'{name}': ...}}), which compiles nothing again."
-        )
     if np.ndim(value) != 0 or isinstance(value, (bool, str)) or not np.isreal(value):
         raise TypeError(f"{name} must be a number above 0, not {value!r}.")
     if not (np.isfinite(value) and value > 0):

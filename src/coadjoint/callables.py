@@ -1,6 +1,6 @@
 """Functions of a system that a user passes: checks of their signatures and results, and their tracing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,10 +12,18 @@ from jaxtyping import Array, PyTree
 from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
-from .noises import DeferredSalt, HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, WithoutParams
+from .noises import DeferredSalt, HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Stirring, UserNoise
 from .numerics import validation
-from .numerics.signatures import check_captured, check_function, check_signature, described
-from .params import whole
+from .numerics.signatures import (
+    check_captured,
+    check_function,
+    check_signature,
+    check_time,
+    described,
+    named_arguments,
+    takes_time,
+)
+from .params import Timed, whole
 from .states import any_element, check_elements
 
 _PROBE = 0.125  # the time step, and the increments of noise, at which functions are evaluated once
@@ -24,40 +32,66 @@ _OF = {("mu",): "the state", ("mu", "dt"): "the state and of the time step"}
 _NO_PARAMS = "The system has no params: give System(..., params=...) to use {}."
 
 
+def depends_on_time(functions: Sequence[Any]) -> bool:
+    """Whether any of the functions, `salt` fields or noise objects that a user gives has an argument named t."""
+
+    def timed(x: Any) -> bool:
+        if isinstance(x, DeferredSalt):
+            return takes_time(x.beta) or takes_time(x.scale)
+        return takes_time(x) or takes_time(getattr(x, "apply", None))
+
+    return any(timed(x) for x in functions)
+
+
 class Tracer(NamedTuple):
-    """Traces the functions of a system with this algebra and these params."""
+    """Traces the functions of a system with this algebra and these params.
+
+    Traced functions take the state, what else belongs to them, and last the params, if the system has any. If it
+    depends on time, this last argument is `Timed(params, t)`, for all its functions alike.
+    """
 
     algebra: Constant
     params: PyTree  # numbers …
     rest: PyTree = None  # … and the other leaves
+    timed: bool = False
 
-    def of_traced(self) -> "Tracer":
-        """The tracer for functions that call traced ones, which take numbers only."""
-        return self._replace(rest=None)
-
-    def _whole(self, fn: Callable) -> Callable:
-        """A function of numbers, from a function of the user's params, its last argument."""
-        if not jax.tree.leaves(self.rest):
+    def _call(self, fn: Callable) -> Callable:
+        """The user's function as a function of numbers, with the last argument of traced functions."""
+        if self.params is None and not self.timed:
             return fn
-        return lambda *args: fn(*args[:-1], whole(args[-1], self.rest))
+        with_time = takes_time(fn)
+
+        def call(*args: PyTree) -> PyTree:
+            *first, last = args
+            params, t = last if self.timed else (last, None)
+            given = [] if self.params is None else [whole(params, self.rest)]
+            return fn(*first, *given, *([t] if with_time else []))
+
+        return call
 
     # Functions of the state.
 
     def hamiltonian(self, name: str, fn: Any) -> Function:
         """A function h(mu), or h(mu, params), that returns one real number."""
-        function = self._trace(name, fn)
+        call = self._checked(name, fn)
+        function = self._intern(name, call)
         out = jax.eval_shape(function, *self._shapes())
         shape = getattr(out, "shape", None)
         if shape != () or out.dtype == bool or jnp.issubdtype(out.dtype, jnp.complexfloating):
             got = f"shape {shape} and type {out.dtype}" if shape is not None else described(out)
             raise ValueError(f"{name} must return one real number, not {got}.")
         if out.dtype != jnp.float64:
-            return self._trace(name, lambda *args: jnp.asarray(fn(*args), jnp.float64))
+            return self._intern(name, lambda *args: jnp.asarray(call(*args), jnp.float64))
         return function
 
+    def sum(self, parts: Sequence[Function]) -> Function:
+        """The sum of traced Hamiltonians."""
+        return intern(lambda *args: sum(part(*args) for part in parts), *self._shapes())
+
     def gradient(self, fn: Any, h: Function) -> Function:
-        """The user's ∂h/∂μ, compared with the derivative of h."""
-        function = self._array("gradient", self._whole(fn), self._trace("gradient", fn), self._shapes(), "shape")
+        """∂h/∂μ by hand, compared with that of h."""
+        call = self._checked("gradient", fn)
+        function = self._array("gradient", call, self._intern("gradient", call), self._shapes(), "shape")
         if not validation.is_traced((self.params, function.consts, h.consts)):
             given, exact = map(np.asarray, _two_gradients(self.algebra, function, h, self._args, self._random()))
             worst = float(np.max(np.abs(given - exact)))
@@ -71,15 +105,16 @@ class Tracer(NamedTuple):
     def force(self, name: str, fn: Any) -> Function:
         """A function g(mu), or g(mu, params), that returns an element of the algebra."""
         what = "an element of the algebra, shape"
-        function = self._array(name, self._whole(fn), self._trace(name, fn), self._shapes(), what)
+        call = self._checked(name, fn)
+        function = self._array(name, call, self._intern(name, call), self._shapes(), what)
         self._check_values(name, function, lambda mu: (mu,))
         return function
 
     def dissipation(self, fn: Any) -> Function:
         """A function D(mu, dt), or D(mu, dt, params), that returns a state."""
         name, shapes = "dissipation", self._shapes(jax.ShapeDtypeStruct((), jnp.float64))
-        traced = self._trace(name, fn, ("mu", "dt"), shapes)
-        return self._array(name, self._whole(fn), traced, shapes, "a state, shape")
+        call = self._checked(name, fn, ("mu", "dt"))
+        return self._array(name, call, self._intern(name, call, shapes), shapes, "a state, shape")
 
     # Noise.
 
@@ -90,36 +125,45 @@ class Tracer(NamedTuple):
         if isinstance(noise, DeferredSalt):
             return self._salt_of_params(noise)
         if isinstance(noise, Noise):
-            return noise if type(noise).__module__.startswith("coadjoint.") else self._own_noise(noise)
+            return self._builtin(noise) if type(noise).__module__.startswith("coadjoint.") else self._own_noise(noise)
         if hasattr(noise, "size") and hasattr(noise, "apply"):
             return self._object(noise)
         if callable(noise):
-            return HamiltonianNoise(self.algebra, self.hamiltonian("noise", noise), self.params is not None)
+            return HamiltonianNoise(self.algebra, self.hamiltonian("noise", noise), bool(self._args))
         raise TypeError(
             "noise must hold salt(beta), functions of the state, or objects with `size` and `apply(mu, dS)`, "
             f"not {described(noise)}."
         )
 
+    def _builtin(self, noise: Noise) -> Noise:
+        """A noise of this library: its `apply` takes params only, unless it is made of traced functions."""
+        if not self.timed or noise.traced or isinstance(noise, (Salt, Stirring)):
+            return noise
+        return UserNoise(noise, ("params",), True)
+
     def _own_noise(self, noise: Noise) -> Noise:
-        """A user's subclass of `Noise`. Its arrays remain leaves of the system."""
-        apply, _ = self._apply(noise)
-        if len(apply) == 3 and jax.tree.leaves(self.rest):
+        """A subclass of `Noise` that a user wrote: its arrays stay leaves of the system."""
+        apply, size = self._apply(noise)
+        if "params" in apply and jax.tree.leaves(self.rest):
             return self._object(noise)
-        size = noise.size
-        if apply == ("mu", "dS"):
-            noise = WithoutParams(noise)
+        own = noise if apply == ("mu", "dS", "params") and not self.timed else UserNoise(noise, apply[2:], self.timed)
         shapes = self._apply_shapes(size)
-        function = self._array("noise.apply", noise.apply, intern(noise.apply, *shapes), shapes, "shape", cast=False)
+        traced = intern(own.apply, *shapes)
+        function = self._array("noise.apply", own.apply, traced, shapes, "shape", cast=False)
         self._check_noise(function, size, noise.additive)
-        return noise
+        return own
 
     def _object(self, noise: Any) -> ObjectNoise:
         apply, size = self._apply(noise)
-        takes_params = apply == ("mu", "dS", "params") and self.params is not None
-        fn = noise.apply if len(apply) == 2 or takes_params else lambda mu, dS: noise.apply(mu, dS, None)
-        fn = self._whole(fn) if takes_params else fn
+
+        def call(mu: Array, dS: Array, *last: PyTree) -> Array:
+            params, t = (last[0] if self.timed else (last[0], None)) if last else (None, None)
+            given = {"params": None if self.params is None else whole(params, self.rest), "t": t}
+            return noise.apply(mu, dS, *(given[a] for a in apply[2:]))
+
+        takes_params = len(apply) > 2 and bool(self._args)
         shapes = self._apply_shapes(size) if takes_params else self._apply_shapes(size)[:2]
-        function = self._array("noise.apply", fn, intern(fn, *shapes), shapes, "shape")
+        function = self._array("noise.apply", call, intern(call, *shapes), shapes, "shape")
         additive = bool(getattr(noise, "additive", False))
         self._check_noise(function, size, additive, takes_params)
         return ObjectNoise(size=size, field=function, additive=additive, takes_params=takes_params)
@@ -149,12 +193,14 @@ class Tracer(NamedTuple):
         if not callable(noise.apply):
             raise TypeError(f"noise.apply must be a function apply(mu, dS), not {described(noise.apply)}.")
         check_captured("noise.apply", noise.apply)
-        both = ("mu", "dS"), ("mu", "dS", "params")
-        return check_signature("noise.apply", noise.apply, *(both if self.params is None else both[::-1])), size
+        first = ("mu", "dS")
+        with_time = ("t",) if takes_time(noise.apply) else ()
+        forms = [(*first, *with_time), (*first, "params", *with_time)]
+        return check_signature("noise.apply", noise.apply, *(forms if self.params is None else forms[::-1])), size
 
     def _apply_shapes(self, size: int) -> tuple:
-        state, *params = self._shapes()
-        return state, jax.ShapeDtypeStruct((size,), jnp.float64), *(params or [None])
+        state, *last = self._shapes()
+        return state, jax.ShapeDtypeStruct((size,), jnp.float64), *(last or [None])
 
     def _stack(self, beta: Array, name: str = "salt(beta)") -> Array:
         """One field, or a stack of fields, as a stack of the algebra's type."""
@@ -175,53 +221,74 @@ class Tracer(NamedTuple):
         return Salt(stack)
 
     def _salt_of_params(self, noise: DeferredSalt) -> SaltOfParams:
-        if self.params is None:
-            raise ValueError(
-                "noise: salt(...) has a function of params, but the system has none: give System(..., params=...)."
-            )
+        beta_of, scale_of = (self._of_params(name, fn) for name, fn in (("beta", noise.beta), ("scale", noise.scale)))
 
-        def fields(params: PyTree) -> Array:
-            beta = self._stack(jnp.asarray(noise.beta(params)), "salt(beta(params))")
+        def fields(*last: PyTree) -> Array:
+            beta = self._stack(jnp.asarray(beta_of(*last)), "salt(beta(...))")
             if noise.scale is None:
                 return beta
-            scale = jnp.asarray(noise.scale(params))
+            scale = jnp.asarray(scale_of(*last))
             if scale.shape not in ((), beta.shape[:1]):
                 raise ValueError(
-                    f"noise: scale(params) must be one number, or {len(beta)}, one for each field, not of shape "
+                    f"noise: scale must return one number, or {len(beta)}, one per field, not an array of shape "
                     f"{scale.shape}."
                 )
             if not jnp.issubdtype(scale.dtype, jnp.floating) and not jnp.issubdtype(scale.dtype, jnp.integer):
-                raise TypeError(f"noise: scale(params) must be real, not of type {scale.dtype}.")
+                raise TypeError(f"noise: scale must be real, not of type {scale.dtype}.")
             return beta * scale.reshape(-1, *(1,) * (beta.ndim - 1))
 
-        function = intern(self._whole(fields), self._shapes()[1])
+        shapes = self._shapes()[1:]
+        function = intern(fields, *shapes)
         if not any_element(self.algebra.value) and not validation.is_traced((self.params, function.consts)):
             check_elements(self.algebra.value, "beta", _called(function, self._args))
-        return SaltOfParams(jax.eval_shape(function, self._shapes()[1]).shape[0], function)
+        return SaltOfParams(jax.eval_shape(function, *shapes).shape[0], function)
+
+    def _of_params(self, name: str, fn: Any) -> Callable:
+        """`beta` or `scale` of `salt`: a function of params, of the time, or of both, or a constant."""
+        if not callable(fn):
+            return lambda *last: fn.beta if isinstance(fn, Salt) else fn
+        names = tuple(named_arguments(fn))
+        if self.params is None and names != ("t",):
+            raise ValueError(
+                f"noise: salt(...) has a function {name}({', '.join(names)}) of params, but the system has none: give "
+                "System(..., params=...)."
+            )
+        if self.params is not None and names == ("t",):
+            call = lambda params, t: fn(t)
+        else:
+            check_time(name, fn, () if self.params is None else ("params",))
+            call = fn
+        return self._call(call)
 
     # Tracing, and values.
 
     @property
     def _args(self) -> tuple:
+        """The last argument of traced functions, at the time at which functions are evaluated once."""
+        if self.timed:
+            return (Timed(self.params, to_device(np.float64(_PROBE))),)
         return () if self.params is None else (self.params,)
 
     def _shapes(self, *between: Any) -> tuple:
-        """Shapes and types of the state, of the other arguments of a function, and of the params."""
+        """Shapes and types of the state, of what else a function takes, and of the last argument."""
         algebra = self.algebra.value
         state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
         return (state, *between, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._args))
 
-    def _trace(self, name: str, fn: Any, arguments: tuple[str, ...] = ("mu",), shapes: tuple | None = None) -> Function:
-        whole = (*arguments, "params")
-        hint = "" if self.params is not None else _NO_PARAMS.format(f"{name}({', '.join(whole)})")
-        check_function(name, fn, arguments if self.params is None else whole, what=_OF[arguments], hint=hint)
+    def _checked(self, name: str, fn: Any, arguments: tuple[str, ...] = ("mu",)) -> Callable:
+        """The user's function as one that can be traced, or an error that states which arguments it must have."""
+        own = (*arguments, "params") if self.params is not None else arguments
+        hint = "" if self.params is not None else _NO_PARAMS.format(f"{name}({', '.join((*arguments, 'params'))})")
+        if callable(fn):
+            check_time(name, fn, own)
+        check_function(name, fn, (*own, "t") if takes_time(fn) else own, what=_OF[arguments], hint=hint)
+        return self._call(fn)
+
+    def _intern(self, name: str, call: Callable, shapes: tuple | None = None) -> Function:
         try:
-            return intern(fn if self.params is None else self._whole(fn), *(shapes or self._shapes()))
+            return intern(call, *(shapes or self._shapes()))
         except Exception as error:
-            signature = ", ".join(arguments if self.params is None else whole)
-            error.add_note(
-                f"This was raised while tracing {name}({signature}) at a state of shape {self.algebra.value.shape}."
-            )
+            error.add_note(f"This was raised while tracing {name} at a state of shape {self.algebra.value.shape}.")
             raise
 
     def _array(
@@ -259,7 +326,7 @@ def check_params(system: Any, params: PyTree, axes: PyTree = None) -> None:
     algebra = system.algebra
     if any_element(algebra) or validation.is_traced((system, params)):
         return
-    mu = _element(system._algebra, placed(np.random.default_rng(0).standard_normal(algebra.dim)))
+    mu = _element(system._algebra, to_device(np.random.default_rng(0).standard_normal(algebra.dim)))
     for name, stack in _elements(system, params, axes, mu):
         values = np.asarray(stack).reshape(-1, *algebra.shape)
         finite = values[np.all(np.isfinite(values), axis=tuple(range(1, values.ndim)))]
@@ -270,17 +337,19 @@ def _elements(system: Any, params: PyTree, axes: PyTree, mu: Array) -> list[tupl
     """The elements that functions of params return at a state, with the names of the functions."""
     betas = [n.beta for n in system.noises if isinstance(n, SaltOfParams)]
     own = lambda noise: not type(noise).__module__.startswith("coadjoint.")
-    others = [n for n in system.noises if own(n) or (isinstance(n, ObjectNoise) and n.takes_params)]
+    wrapped = lambda n: (isinstance(n, ObjectNoise) and n.takes_params) or (isinstance(n, UserNoise) and n.takes)
+    others = [n for n in system.noises if own(n) or wrapped(n)]
     names = ["forcing"] * len(system.forces) + ["beta"] * len(betas) + ["noise.apply(mu, dS)"] * len(others)
-    return list(zip(names, _all_elements((system.forces, betas, others), params, axes, mu), strict=True))
+    return list(zip(names, _all_elements((system.forces, betas, others), system.timed, params, axes, mu), strict=True))
 
 
 @eqx.filter_jit
-def _all_elements(functions: tuple, params: PyTree, axes: PyTree, mu: Array) -> list[Array]:
+def _all_elements(functions: tuple, timed: bool, params: PyTree, axes: PyTree, mu: Array) -> list[Array]:
     def of(params: PyTree) -> list[Array]:
         forces, betas, others = functions
-        applied = [noise.apply(mu, jnp.full(noise.size, _PROBE), params) for noise in others]
-        return [*(g(mu, params) for g in forces), *(beta(params) for beta in betas), *applied]
+        last = Timed(params, jnp.asarray(_PROBE)) if timed else params
+        applied = [noise.apply(mu, jnp.full(noise.size, _PROBE), last) for noise in others]
+        return [*(g(mu, last) for g in forces), *(beta(last) for beta in betas), *applied]
 
     return of(params) if axes is None else jax.vmap(of, in_axes=(axes,))(params)
 

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from stepcompiler.jaxprs.interning import Constant, Function
 
 from .algebras.base import Element, State
 from .numerics import validation
-from .numerics.signatures import check_function
+from .numerics.signatures import check_function, takes_time
 
 
 class Noise(eqx.Module):
@@ -23,10 +23,11 @@ class Noise(eqx.Module):
 
     - `size`: M, the number of noises.
     - `apply(self, mu, dS)`, or `apply(self, mu, dS, params)`: the element Σ_i ∂h_i/∂μ(μ) dS^i of the algebra. You need
-      not form the fields one by one. `params` are those of the system, or None.
+      not form the fields one by one. `params` are those of the system, or None. A last argument `t` receives the time.
     - `additive`: True if no ∂h_i depends on μ (SALT).
     """
 
+    traced: ClassVar[bool] = False  # whether `apply` takes the last argument of the system's traced functions as it is
     size: eqx.AbstractVar[int]
     additive: eqx.AbstractVar[bool]
 
@@ -62,8 +63,9 @@ class Salt(Noise):
 class SaltOfParams(Noise):
     """SALT noise whose fields are a function of the params: h_i(μ) = <μ, β_i(params)>."""
 
+    traced: ClassVar[bool] = True
     size: int = eqx.field(static=True)
-    beta: Function  # of params: (M, *algebra.shape)
+    beta: Function  # of params, and of the time: (M, *algebra.shape)
     additive: bool = eqx.field(default=True, static=True, init=False)
 
     def __init__(self, size: int, beta: Function):
@@ -75,15 +77,16 @@ class SaltOfParams(Noise):
 
 
 class DeferredSalt:
-    """The result of `salt` with a function of the params, before a system with params uses it."""
+    """What `salt` gives for functions of params or of the time, until a system takes it."""
 
-    def __init__(self, beta: Callable, scale: Callable | None = None):
+    def __init__(self, beta: Callable | Salt, scale: Callable | None = None):
         self.beta, self.scale = beta, scale
 
 
 class HamiltonianNoise(Noise):
     """One noise Hamiltonian: any function of the state."""
 
+    traced: ClassVar[bool] = True
     algebra: Constant = eqx.field(static=True)
     h: Function
     takes_params: bool = eqx.field(static=True)
@@ -116,6 +119,7 @@ class Stirring(Noise):
 class ObjectNoise(Noise):
     """A traced user object with `size` and `apply(mu, dS)` or `apply(mu, dS, params)`."""
 
+    traced: ClassVar[bool] = True
     size: int = eqx.field(static=True)
     field: Function
     additive: bool = eqx.field(static=True)
@@ -126,19 +130,24 @@ class ObjectNoise(Noise):
         return self.field(mu, dS, *((params,) if self.takes_params else ()))
 
 
-class WithoutParams(Noise):
-    """A user's noise whose `apply` does not take params."""
+class UserNoise(Noise):
+    """A subclass of `Noise` whose `apply` does not take all that traced functions of the system take."""
 
+    traced: ClassVar[bool] = True
     noise: Noise
+    takes: tuple[str, ...] = eqx.field(static=True)  # the arguments of its `apply` after mu and dS
+    timed: bool = eqx.field(static=True)
     size: int = eqx.field(static=True)
     additive: bool = eqx.field(static=True)
 
-    def __init__(self, noise: Noise):
-        self.noise, self.size, self.additive = noise, noise.size, bool(noise.additive)
+    def __init__(self, noise: Noise, takes: tuple[str, ...], timed: bool):
+        self.noise, self.takes, self.timed = noise, takes, timed
+        self.size, self.additive = noise.size, bool(noise.additive)
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
-        return self.noise.apply(mu, dS)
+        given = {"params": params.params, "t": params.t} if self.timed else {"params": params}
+        return self.noise.apply(mu, dS, *(given[name] for name in self.takes))
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
@@ -149,18 +158,21 @@ class WithoutParams(Noise):
 def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
     """SALT noise (stochastic advection by Lie transport) with the Hamiltonians h_i(μ) = <μ, β_i>.
 
-    Amplitudes that depend on `params` can be fitted and can vary by member of an ensemble:
+    Amplitudes that depend on `params` can be fitted and can vary by member of an ensemble. An argument `t` receives the
+    time:
 
         System(SO3(), h, [salt(lambda p: p["beta"])], params={"beta": beta})
         System(SO3(), h, [salt(beta, scale=lambda p: p["sigma"])], params={"sigma": 0.1})
+        System(SO3(), h, [salt(beta, scale=lambda t: 0.1 * jnp.exp(-t))])
 
     Parameters
     ----------
     beta : array_like or callable
         One element of the algebra, or a stack of M elements along a new first axis. The system distinguishes the two by
-        the shape. A function `beta(params)` returns such an array.
+        the shape. A function `beta(params)`, `beta(t)` or `beta(params, t)` returns such an array.
     scale : callable, optional
-        A function `scale(params)` that returns one number, or M numbers, by which `beta` is multiplied.
+        A function `scale(params)`, `scale(t)` or `scale(params, t)` that returns one number, or M numbers.
+        They multiply `beta`.
 
     Returns
     -------
@@ -177,16 +189,21 @@ def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
             f"scale must be a function of params, not {type(scale).__name__}: salt({scale!r} * beta) needs none."
         )
     if scale is not None:
-        check_function("scale", scale, ("params",), what="params")
+        check_function("scale", scale, *_signatures(scale), what="params")
     if callable(beta):
-        check_function("beta", beta, ("params",), what="params")
+        check_function("beta", beta, *_signatures(beta), what="params")
         if scale is not None:
             raise TypeError(
                 "give salt a function beta(params), or an array beta and a function scale(params), not both."
             )
         return DeferredSalt(beta)
     fixed = _fixed_salt(beta)
-    return fixed if scale is None else DeferredSalt(lambda params: fixed.beta, scale)
+    return fixed if scale is None else DeferredSalt(fixed, scale)
+
+
+def _signatures(fn: Callable) -> list[tuple[str, ...]]:
+    """Those that `beta` and `scale` may have."""
+    return [("t",), ("params", "t")] if takes_time(fn) else [("params",)]
 
 
 def _fixed_salt(beta: Any) -> Salt:

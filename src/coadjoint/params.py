@@ -1,7 +1,7 @@
 """Parameters of a system: a pytree whose numbers are parameters and whose other leaves are part of the program."""
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,6 +13,13 @@ from .numerics import validation
 from .numerics.contents import content_key
 
 _PLAIN = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
+
+
+class Timed(NamedTuple):
+    """The params of a system that depends on time, with the time: the last argument of its traced functions."""
+
+    params: PyTree
+    t: Any
 
 
 class Fixed(tuple):

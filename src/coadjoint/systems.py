@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from stepcompiler.jaxprs.interning import Constant, Function
 
 from .algebras.base import Element, LieAlgebra, State
-from .callables import Tracer, check_params
+from .callables import Tracer, check_params, depends_on_time
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import SaltOfParams, Stirring
@@ -20,9 +20,10 @@ from .noises import salt as salt
 from .numerics import validation
 from .numerics.html import as_html
 from .numerics.signatures import described
-from .params import Fixed, fit_params, split
+from .params import Fixed, Timed, fit_params, split
 from .states import check_state
 
+_NUDGE = 2.0**-50  # four units of round-off
 _MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
 
 
@@ -34,6 +35,9 @@ class System(eqx.Module):
         dμ = s ( ad*_{∂h/∂μ + g} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i )
 
     with s = +1 for left-invariant systems (bodies) and s = −1 for right-invariant ones (fluids).
+
+    An argument named `t` in the last place of any of these functions receives the time, as in h(mu, t),
+    h(mu, params, t), D(mu, dt, t) or `salt(lambda t: ...)`.
 
     Parameters
     ----------
@@ -77,6 +81,9 @@ class System(eqx.Module):
     noises: tuple[Noise, ...]
     params: PyTree  # its numbers, and None in place of all other leaves …
     _fixed: Fixed = eqx.field(static=True)  # … which the functions are traced with
+    timed: bool = eqx.field(static=True)  # whether any function depends on time
+    time: Float[Array, ""] | None  # at which functions are evaluated, set by `at`
+    nudge: Float[Array, ""] | None  # the round-off of times in this run, set by `in_step`
     flow: Any  # a `fluids.Flow`, or None
 
     def __init__(
@@ -100,23 +107,21 @@ class System(eqx.Module):
         self.params, rest = split(params)
         self.flow = flow
         self._fixed = Fixed.of(rest)
-        trace = Tracer(self._algebra, self.params, rest)
-        self.parts = ()
-        if isinstance(hamiltonian, Sequence) and not isinstance(hamiltonian, str):
-            if not hamiltonian:
-                raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
-            parts = self.parts = tuple(
-                trace.hamiltonian(f"hamiltonian[{k}]", part) for k, part in enumerate(hamiltonian)
-            )
-            self.h = trace.of_traced().hamiltonian("hamiltonian", lambda *args: sum(part(*args) for part in parts))
+        parts, forces, noises = (_as_list(x) for x in (hamiltonian, forcing, noise))
+        if not parts:
+            raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
+        self.timed = depends_on_time([*parts, gradient, *forces, dissipation, *noises])
+        self.time = self.nudge = None
+        trace = Tracer(self._algebra, self.params, rest, self.timed)
+        if parts is hamiltonian:
+            self.parts = tuple(trace.hamiltonian(f"hamiltonian[{k}]", part) for k, part in enumerate(parts))
+            self.h = trace.sum(self.parts)
         else:
-            self.h = trace.hamiltonian("hamiltonian", hamiltonian)
+            self.parts, self.h = (), trace.hamiltonian("hamiltonian", hamiltonian)
         self.grad_h = None if gradient is None else trace.gradient(gradient, self.h)
-        given = forcing if isinstance(forcing, Sequence) and not isinstance(forcing, str) else [forcing]
-        names = [f"forcing[{k}]" if given is forcing else "forcing" for k in range(len(given))]
-        self.forces = tuple(trace.force(name, g) for name, g in zip(names, given, strict=True))
+        names = [f"forcing[{k}]" if forces is forcing else "forcing" for k in range(len(forces))]
+        self.forces = tuple(trace.force(name, g) for name, g in zip(names, forces, strict=True))
         self.dissipation = None if dissipation is None else trace.dissipation(dissipation)
-        noises = noise if isinstance(noise, Sequence) and not isinstance(noise, str) else [noise]
         self.noises = tuple(trace.noise(n) for n in noises)
 
     def _repr_html_(self) -> str:
@@ -129,7 +134,8 @@ class System(eqx.Module):
         forced = ", with forcing" if self.forces else ""
         algebra = f"{type(self.algebra).__name__} of dimension {self.algebra.dim}, {self.algebra.casimir_words}"
         lossy = "; with dissipation, so that Casimirs are not kept" if self.leaves_orbit else ""
-        return f"System: {algebra}; {self.side}-invariant, {noise}{forced}{params}{lossy}"
+        timed = ", time-dependent" if self.timed else ""
+        return f"System: {algebra}; {self.side}-invariant, {noise}{forced}{params}{timed}{lossy}"
 
     @property
     def algebra(self) -> LieAlgebra:
@@ -157,8 +163,8 @@ class System(eqx.Module):
         M = self.n_noise
         if M <= 1 or not self.additive:
             return self.additive
-        if any(isinstance(n, SaltOfParams) for n in self.noises):
-            return False  # other params may be given
+        if any(isinstance(n, SaltOfParams) or (self.timed and not isinstance(n, Salt)) for n in self.noises):
+            return False  # other params may be given, and fields may change in time
         if M > _MOST_COMMUTING or validation.is_traced(self.noises):
             return False
         with jax.ensure_compile_time_eval():
@@ -171,7 +177,7 @@ class System(eqx.Module):
 
     def dissipate(self, mu: State, dt: Float[Array, ""]) -> State:
         """D(μ, dt)."""
-        return mu if self.dissipation is None else self.dissipation(mu, dt, *self._args)
+        return mu if self.dissipation is None else self.dissipation(mu, dt, *self.arguments)
 
     def stirring_increment(self, dS: Float[Array, " M"]) -> State:
         """Σ_i f_i dS^i of stirring that is white in time."""
@@ -184,23 +190,23 @@ class System(eqx.Module):
 
     def energy(self, mu: State) -> Float[Array, ""]:
         """h(μ)."""
-        return self.h(mu, *self._args)
+        return self.h(mu, *self.arguments)
 
     def part_gradient(self, k: int, mu: State) -> Element:
         """∂h_k/∂μ(μ) of part k of h = Σ h_k."""
-        return self.algebra.gradient(lambda m: self.parts[k](m, *self._args), mu)
+        return self.algebra.gradient(lambda m: self.parts[k](m, *self.arguments), mu)
 
     def energy_gradient(self, mu: State) -> Element:
         """∂h/∂μ(μ)."""
         if self.grad_h is not None:
-            return self.grad_h(mu, *self._args)
+            return self.grad_h(mu, *self.arguments)
         return self.algebra.gradient(self.energy, mu)
 
     def force(self, mu: State) -> Element:
         """g(μ), the sum of the forcing functions."""
         total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
         for g in self.forces:
-            total = total + g(mu, *self._args)
+            total = total + g(mu, *self.arguments)
         return total
 
     def drift(self, mu: State) -> Element:
@@ -208,12 +214,16 @@ class System(eqx.Module):
         dh = self.energy_gradient(mu)
         return dh + self.force(mu) if self.forces else dh
 
+    def one_noise(self, n: Noise, mu: State, dS: Float[Array, " M"]) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) dS^i of one of the `noises`."""
+        return n.apply(mu, dS, *(self.arguments or (None,)))
+
     def noise(self, mu: State, dS: Float[Array, " M"]) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
         total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
         start = 0
         for n in self.noises:
-            total = total + n.apply(mu, dS[start : start + n.size], self.params)
+            total = total + self.one_noise(n, mu, dS[start : start + n.size])
             start += n.size
         return total
 
@@ -256,15 +266,47 @@ class System(eqx.Module):
         return self.given(fitted)
 
     def given(self, params: PyTree) -> "System":
-        """The same system with other parameters, without checks."""
+        """The same system with other parameters, which are known to fit."""
+        return self._with(params=params)
+
+    def at(self, t: Any) -> "System":
+        """The system at time t: its functions receive this time. A system that does not depend on time is unchanged."""
+        return self._with(time=t) if self.timed else self
+
+    def in_step(self, t: Any, dt: Any, largest: Any) -> "System":
+        """The system in the middle of a step from t to t + dt, in a run whose times are at most `largest` in size."""
+        return self._with(time=t + 0.5 * dt, nudge=_NUDGE * largest) if self.timed else self
+
+    def at_node(self, t: Any, dt: Any, c: float) -> "System":
+        """The system at the node c of a step, at t + c dt, 0 ≤ c ≤ 1.
+
+        The start of a step takes the right limit of a function that jumps there, the end takes the left limit: times
+        are moved by a few units of round-off towards the middle of the step.
+        """
+        if not self.timed:
+            return self
+        return self._with(time=t + c * dt + (0.0 if self.nudge is None else (1.0 - 2.0 * c) * self.nudge))
+
+    def _with(self, **changes: Any) -> "System":
+        """A copy with other fields, without the checks of the constructor."""
         new = object.__new__(type(self))
         for field in dataclasses.fields(self):
-            object.__setattr__(new, field.name, params if field.name == "params" else getattr(self, field.name))
+            object.__setattr__(new, field.name, changes.get(field.name, getattr(self, field.name)))
         return new
 
     @property
-    def _args(self) -> tuple:
-        return () if self.params is None else (self.params,)
+    def arguments(self) -> tuple:
+        """The last argument of traced functions, if they have one."""
+        if not self.timed:
+            return () if self.params is None else (self.params,)
+        if self.time is None:
+            raise ValueError("the system depends on time: call at(t) first, as in system.at(0.5).energy(mu).")
+        return (Timed(self.params, self.time),)
+
+
+def _as_list(given: Any) -> Sequence:
+    """Several functions or noises as they are given, or one as a list."""
+    return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
 
 
 @eqx.filter_jit

@@ -225,7 +225,11 @@ BAD = {
         ValueError,
         "temperature must be .* not 0",
     ),
-    "a function": (lambda: cj.heat_bath(QUIET, temperature=lambda t: 1 / t, friction=1), TypeError, "in turns"),
+    "a function": (
+        lambda: cj.heat_bath(QUIET, temperature=lambda t: t - 1, friction=1),
+        ValueError,
+        r"temperature\(t\) must return a number above 0, but temperature\(0\) is -1",
+    ),
     "a word": (lambda: cj.heat_bath(QUIET, temperature="hot", friction=1), TypeError, "temperature must be a number"),
     "slippery": (
         lambda: cj.double_bracket(QUIET, friction=-1.0),

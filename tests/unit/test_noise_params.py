@@ -69,7 +69,7 @@ def test_salt_of_params_says_what_is_wrong():
         cj.System(cj.SO3(), lambda mu: mu @ mu, [cj.salt(lambda p: p)])
     with pytest.raises(ValueError, match="beta of shape"):
         system(cj.salt(lambda p: p), np.zeros(4))
-    with pytest.raises(ValueError, match="one for each field"):
+    with pytest.raises(ValueError, match="one per field"):
         system(cj.salt(BETA, scale=lambda p: p), np.zeros(3))
     with pytest.raises(TypeError, match="scale must be a function"):
         cj.salt(BETA, scale=2.0)

@@ -127,7 +127,8 @@ class Adaptive(Integrator):
                 node, begin, length, fresh = piece
                 mu, inner = jax.tree.map(lambda a, b: jnp.where(fresh, a, b), (p.mu, p.carry), state)
                 increment = jax.tree.map(lambda x: x[node], nodes)
-                mu, inner, info = self.integrator.step(system, mu, begin, length, increment, inner)
+                here = system.at_node(begin, length, 0.5)
+                mu, inner, info = self.integrator.step(here, mu, begin, length, increment, inner)
                 return (mu, inner), (mu, info)
 
             pieces = (

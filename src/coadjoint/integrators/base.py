@@ -104,7 +104,10 @@ class Integrator(eqx.Module):
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, SolveInfo]:
-        """One step from t to t + dt: the new state, the new carry, and how the step was solved."""
+        """One step from t to t + dt: the new state, the new carry, and how the step was solved.
+
+        A system that depends on time comes at the middle of the step; `system.at_node(t, dt, c)` is it at t + c dt.
+        """
 
 
 class OrbitCarry(NamedTuple):

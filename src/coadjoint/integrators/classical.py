@@ -17,6 +17,8 @@ from ..systems import System
 from .base import Claims, Cost, Integrator
 from .implicit import ImplicitSolve, truncated
 
+Nodes = tuple[System, System, System]
+
 
 class _ImplicitDirect(Integrator):
     """A direct method whose increment x = μ_{n+1} − μ_n solves x = increment(μ_n, x)."""
@@ -27,8 +29,8 @@ class _ImplicitDirect(Integrator):
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
 
     @abc.abstractmethod
-    def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
-        """The right-hand side of the equation for x."""
+    def increment(self, nodes: Nodes, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
+        """The right-hand side of the equation for x, from the system at start, middle and end of the step."""
 
     def init(self, system: System, mu: State) -> PyTree:
         """Nothing to carry."""
@@ -40,13 +42,14 @@ class _ImplicitDirect(Integrator):
         """Solve for the increment and add it."""
         algebra = system.algebra
         S = truncated(system, dS)
+        nodes = system.at_node(t, dt, 0.0), system, system.at_node(t, dt, 1.0)
 
         def f(x, lam):
-            return x - self.increment(system, mu, x, lam * dt, lam * S)
+            return x - self.increment(nodes, mu, x, lam * dt, lam * S)
 
         def start():
             def one(c):
-                out = algebra.coordinates(self.increment(system, mu, algebra.element(c), dt, S))
+                out = algebra.coordinates(self.increment(nodes, mu, algebra.element(c), dt, S))
                 return out, out
 
             zero = jnp.zeros(algebra.dim)
@@ -72,9 +75,9 @@ class ImplicitMidpoint(_ImplicitDirect):
         symmetric=True,
     )
 
-    def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
+    def increment(self, nodes: Nodes, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
         """F(μ_n + ½ x)."""
-        return system.vector_field(mu + 0.5 * x, dt, S)
+        return nodes[1].vector_field(mu + 0.5 * x, dt, S)
 
 
 class Trapezoidal(_ImplicitDirect):
@@ -90,9 +93,10 @@ class Trapezoidal(_ImplicitDirect):
         symmetric=True,
     )
 
-    def increment(self, system: System, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
+    def increment(self, nodes: Nodes, mu: State, x: State, dt: Float[Array, ""], S: Float[Array, " M"]) -> State:
         """½ (F(μ_n) + F(μ_n + x))."""
-        return 0.5 * (system.vector_field(mu, dt, S) + system.vector_field(mu + x, dt, S))
+        start, _, end = nodes
+        return 0.5 * (start.vector_field(mu, dt, S) + end.vector_field(mu + x, dt, S))
 
 
 class Heun(Integrator):
@@ -110,6 +114,6 @@ class Heun(Integrator):
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, SolveInfo]:
         """Predict, then average."""
-        first = system.vector_field(mu, dt, dS.S)
-        mu = mu + 0.5 * (first + system.vector_field(mu + first, dt, dS.S))
+        first = system.at_node(t, dt, 0.0).vector_field(mu, dt, dS.S)
+        mu = mu + 0.5 * (first + system.at_node(t, dt, 1.0).vector_field(mu + first, dt, dS.S))
         return mu, carry, explicit_info(mu)

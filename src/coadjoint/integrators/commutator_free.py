@@ -59,23 +59,23 @@ class CommutatorFree(GroupMethod):
     ) -> tuple[State, PyTree, SolveInfo]:
         """The stages by plain flows; the flows that make up the step by `act`, which keeps round-off from drifting."""
 
-        def k(m: State) -> State:
-            return dt * system.drift(m)
+        def k(m: State, c: float) -> State:
+            return dt * system.at_node(t, dt, c).drift(m)
 
         def F(sigma: State, m: State) -> State:
             return system.algebra.flow(system.sign * sigma, m)
 
-        k1 = k(mu)
+        k1 = k(mu, 0.0)
         if self.order == 3:
             first = k1 / 3
-            k2 = k(F(first, mu))
-            k3 = k(F(2 * k2 / 3, mu))
+            k2 = k(F(first, mu), 1 / 3)
+            k3 = k(F(2 * k2 / 3, mu), 2 / 3)
             second = 0.75 * k3 - k1 / 12
         else:
             mu2 = F(0.5 * k1, mu)
-            k2 = k(mu2)
-            k3 = k(F(0.5 * k2, mu))
-            k4 = k(F(k3 - 0.5 * k1, mu2))
+            k2 = k(mu2, 0.5)
+            k3 = k(F(0.5 * k2, mu), 0.5)
+            k4 = k(F(k3 - 0.5 * k1, mu2), 1.0)
             first = (3 * k1 + 2 * k2 + 2 * k3 - k4) / 12
             second = (-k1 + 2 * k2 + 2 * k3 + 3 * k4) / 12
         for sigma in (first, second):

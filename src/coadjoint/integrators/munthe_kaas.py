@@ -62,7 +62,7 @@ class HeunMK(OrbitMethod):
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
     ) -> tuple[Element, SolveInfo]:
         """½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n)))."""
-        first = system.zeta(mu, dt, dS.S)
+        first = system.at_node(t, dt, 0.0).zeta(mu, dt, dS.S)
         moved = system.algebra.flow(system.sign * first, mu)
-        sigma = 0.5 * (first + system.zeta(moved, dt, dS.S))
+        sigma = 0.5 * (first + system.at_node(t, dt, 1.0).zeta(moved, dt, dS.S))
         return sigma, explicit_info(sigma)

@@ -107,7 +107,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
     for name in sorted(ALL, key=lambda n: not (matrices and isinstance(getattr(ALL[n], "tau", None), Cayley))):
         integrator = ALL[name]
         try:
-            integrator.check(system)
+            integrator.check(system.at(0.0))
         except (TypeError, ValueError) as error:
             refused[name] = str(error)
             continue
@@ -143,7 +143,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
         weak = max(c.weak, c.weak_commuting) if commute else c.weak
     kept = {
         "Casimirs": c.casimirs,
-        "energy": c.energy in _KEEPS[energy] and not system.forces,
+        "energy": c.energy in _KEEPS[energy] and not system.forces and not system.timed,
         "Poisson structure": c.symplectic and not system.forces,
         "time symmetry": c.symmetric,
     }
@@ -189,7 +189,7 @@ def _along_lines(system: System, points: int) -> Float[Array, "lines points"]:
     starts, ways = (jnp.asarray(x) for x in np.random.default_rng(0).standard_normal((2, 4, algebra.dim)))
 
     def value(start: Array, way: Array, t: Array) -> Array:
-        return system.energy(algebra.element(start + t * way))
+        return system.at(0.0).energy(algebra.element(start + t * way))
 
     return jax.vmap(lambda a, b: jax.vmap(lambda t: value(a, b, t))(jnp.linspace(0.0, 1.0, points)))(starts, ways)
 
@@ -202,4 +202,5 @@ def _words(system: System, energy: str) -> str:
     noise = "no noise" if M == 0 else f"{M} {kind} noise{'s' if M > 1 else ''}{commute}"
     h = {"any": "no polynomial"}.get(energy, energy)
     forcing = " forcing;" if system.forces else ""
-    return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h};{forcing} {noise};"
+    timed = " and of time" if system.timed else ""
+    return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h}{timed};{forcing} {noise};"

@@ -90,32 +90,37 @@ class RKMK(OrbitMethod):
     ) -> tuple[Element, SolveInfo]:
         """Σ_i b_i k_i."""
         algebra, s, order = system.algebra, system.sign, self.tableau.order
-        A, b = np.array(self.tableau.A), np.array(self.tableau.b)
+        A, b, c = np.array(self.tableau.A), np.array(self.tableau.b), self.tableau.nodes
+        step = dt
 
-        def slope(sigma: Element, dt: Float[Array, ""], S: Float[Array, " M"]) -> Element:
-            zeta = system.zeta(self.tau.action(algebra, s * sigma, mu), dt, S)
+        def slope(sigma: Element, dt: Float[Array, ""], S: Float[Array, " M"], c: float) -> Element:
+            zeta = system.at_node(t, step, c).zeta(self.tau.action(algebra, s * sigma, mu), dt, S)
             return self.tau.dtauinv_to(order, algebra, -s * sigma, zeta)
 
         if self.tableau.explicit:
-            k = [system.zeta(mu, dt, dS.S)]
-            for row in A[1:]:
-                k.append(slope(_combination(row, k), dt, dS.S))
+            k = [system.at_node(t, dt, c[0]).zeta(mu, dt, dS.S)]
+            for row, node in zip(A[1:], c[1:], strict=True):
+                k.append(slope(_combination(row, k), dt, dS.S, node))
             sigma = _combination(b, k)
             return sigma, explicit_info(sigma)
 
         S = truncated(system, dS)
 
         def f(k, lam):
-            return k - jax.vmap(lambda sigma: slope(sigma, lam * dt, lam * S))(jnp.tensordot(A, k, axes=1))
+            stage = lambda sigma, c: slope(sigma, lam * dt, lam * S, c)
+            return k - jax.vmap(stage)(jnp.tensordot(A, k, axes=1), np.array(c))
 
         def start():
-            def one(c):
-                out = algebra.coordinates(slope(algebra.element(c), dt, S))
+            def one(x):
+                out = algebra.coordinates(slope(algebra.element(x), dt, S, 0.5))
                 return out, out
 
             derivative, value = jax.jacfwd(one, has_aux=True)(jnp.zeros(algebra.dim))
             size = len(b) * algebra.dim
-            return InitialGuess(jnp.zeros(size), jnp.kron(A, derivative), -jnp.tile(value, len(b)))
+            values = [value] * len(b)
+            if system.timed:
+                values = [algebra.coordinates(system.at_node(t, step, node).zeta(mu, dt, S)) for node in c]
+            return InitialGuess(jnp.zeros(size), jnp.kron(A, derivative), -jnp.concatenate(values))
 
         k, info = self.solve(system, f, start, stages=len(b))
         return jnp.tensordot(b, k, axes=1), info

@@ -50,6 +50,11 @@ class Tableau:
         return len(self.b)
 
     @property
+    def nodes(self) -> tuple[float, ...]:
+        """c_i = Σ_j a_ij, the times of the stages."""
+        return tuple(float(np.sum(row)) for row in np.array(self.A))
+
+    @property
     def explicit(self) -> bool:
         """Whether each stage needs only those before it."""
         return not np.any(np.triu(np.array(self.A)))

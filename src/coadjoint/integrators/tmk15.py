@@ -97,9 +97,14 @@ def time_terms(
 ) -> Element:
     """s (D²h a_z − [∂h, z]) + dt² Σ_i e_i."""
     algebra, s = system.algebra, system.sign
-    z = system.noise(mu, Z - 0.5 * dt * W)
+    later = Z - 0.5 * dt * W
+    z = system.noise(mu, later)
     dh, d2h = jax.jvp(system.drift, (mu,), (algebra.ad_star(z, mu),))
-    return s * (d2h - algebra.bracket(dh, z)) + drift_terms(system, mu, dt)
+    terms = s * (d2h - algebra.bracket(dh, z)) + drift_terms(system, mu, dt)
+    if not system.timed:
+        return terms
+    change = jax.jvp(lambda t: system.at(t).noise(mu, later), (system.time,), (jnp.ones(()),))[1]
+    return terms - change  # ∫ β(t) dW = β ΔW − (ΔZ − ½ dt ΔW) ∂β/∂t + …, β at the middle of the step
 
 
 def drift_terms(system: System, mu: State, dt: Float[Array, ""]) -> Element:

@@ -57,7 +57,8 @@ class _WeakSplitting(GroupMethod):
     ) -> tuple[State, PyTree, SolveInfo]:
         """By the drift alone; the report adds to that before."""
         none = Increment(jnp.zeros(0), jnp.full((), jnp.inf))
-        mu, carry, info = self.drift.step(_quiet(system), mu, t, dt, none, carry)
+        quiet = _quiet(system).at_node(t, dt, 0.5)
+        mu, carry, info = self.drift.step(quiet, mu, t, dt, none, carry)
         if before is not None:
             iterations, residual = info.iterations + before.iterations, jnp.maximum(info.residual, before.residual)
             info = SolveInfo(iterations, residual, info.converged & before.converged)
@@ -69,7 +70,7 @@ class _WeakSplitting(GroupMethod):
         for n in system.noises:
             own = S[start : start + n.size]
             for group in n.groups:
-                parts.append(lambda mu, n=n, x=own * group: n.apply(mu, x, system.params))
+                parts.append(lambda mu, n=n, x=own * group: system.one_noise(n, mu, x))
             start += n.size
         return parts
 

@@ -48,6 +48,40 @@ def check_function(name: str, fn: Any, *supported: tuple[str, ...], what: str = 
     check_captured(name, fn)
 
 
+def named_arguments(fn: Any) -> dict[str, inspect.Parameter]:
+    """The positional arguments of a function by name; none if Python cannot read its signature."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return {p.name: p for p in parameters if p.kind in kinds}
+
+
+def takes_time(fn: Any) -> bool:
+    """Whether a function has an argument named `t` that no default fills."""
+    t = named_arguments(fn).get("t") if callable(fn) else None
+    return t is not None and t.default is t.empty
+
+
+def check_time(name: str, fn: Any, arguments: tuple[str, ...]) -> None:
+    """Raise if an argument named `t` is not the last one, after `arguments`, or has a default."""
+    own = named_arguments(fn)
+    if "t" not in own:
+        return
+    if own["t"].default is not own["t"].empty:
+        raise TypeError(
+            f"{name} has an argument t with the default {own['t'].default!r}: an argument named t receives the time. "
+            f"Write {name}({', '.join([*arguments, 't'])}), or give the argument another name."
+        )
+    position = list(own).index("t")
+    if position < len(arguments):
+        raise TypeError(
+            f"{name} must have the time t as its last argument: write {name}({', '.join([*arguments, 't'])}), "
+            f"not {name}({', '.join(own)})."
+        )
+
+
 def described(x: Any) -> str:
     """A value in a message, by its type."""
     return f"a {type(x).__name__}" if x is not None else "None"

@@ -29,23 +29,26 @@ def with_params(system: System, params: PyTree) -> System:
 
 
 @eqx.filter_jit
-def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array) -> Array:
-    """h of states; with `axes`, each with parameters of its own."""
+def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array, t: Any) -> Array:
+    """h of states, each at its own time; with `axes`, each with parameters of its own."""
     if axes is None:
-        return jax.vmap(system.energy)(mu)
-    return jax.vmap(lambda p, m: with_params(system, p).energy(m), in_axes=(axes, 0))(params, mu)
+        return jax.vmap(lambda m, t: system.at(t).energy(m))(mu, t)
+    one = lambda p, m, t: with_params(system, p).at(t).energy(m)
+    return jax.vmap(one, in_axes=(axes, 0, 0))(params, mu, t)
 
 
-def energy_of_members(system: System, params: PyTree, axes: PyTree, mu: Any) -> Any:
-    """h of each member at its saved times, in pieces of fixed shape so that it compiles once."""
+def energy_of_members(system: System, params: PyTree, axes: PyTree, mu: Any, t: Any) -> Any:
+    """h of each member at its saved times t, in pieces of fixed shape so that it compiles once."""
     if validation.is_traced((system, params, mu)):
-        of_member = lambda p, states: jax.vmap(with_params(system, p).energy)(states)
+        of_member = lambda p, states: energy_of_states(
+            system if axes is None else with_params(system, p), None, None, states, t
+        )
         return jax.vmap(of_member, in_axes=(axes, 0))(params, mu)
     members, times = mu.shape[:2]
     rows = np.arange(members * times + -(members * times) % _STATES).clip(max=members * times - 1)
     parts = []
     for at in rows.reshape(-1, _STATES):
         member, time = at // times, at % times
-        own = params_of(params, axes, member)
-        parts.append(np.asarray(energy_of_states(system, own, axes, mu[member, time])))
+        own = None if axes is None else params_of(params, axes, member)
+        parts.append(np.asarray(energy_of_states(system, own, axes, mu[member, time], np.asarray(t)[time])))
     return np.concatenate(parts)[: members * times].reshape(members, times)

@@ -255,9 +255,9 @@ class Plan:
         """The parameters of the given members, one after the other, where they are by member."""
         return None if self.axes is None else params_of(self.params, self.axes, member - self.member_offset)
 
-    def energy(self, mu: Array, member: np.ndarray) -> Array:
-        """h of states, each with the parameters of the member it belongs to."""
-        return energy_of_states(self.system, self.params_of(member), self.axes, mu)
+    def energy(self, mu: Array, member: np.ndarray, t: np.ndarray) -> Array:
+        """h of states, each at its own time and with the parameters of the member it belongs to."""
+        return energy_of_states(self.system, self.params_of(member), self.axes, mu, t)
 
     @property
     def traced(self) -> bool:
@@ -335,7 +335,7 @@ def _common(
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
     integrator = wrap_dissipation(system, integrator)
-    _method(integrator, "check")(system)
+    _method(integrator, "check")(system.at(t0))
     needs = _method(integrator, "needs")(system)
     driver = _driver(system, key, driver, steps)
     _method(driver, "check")(system.n_noise, steps, dt, needs)

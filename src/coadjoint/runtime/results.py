@@ -153,7 +153,11 @@ class Saved(eqx.Module):
 
     def energy(self) -> Any:
         """The Hamiltonian at the saved times."""
-        return self._map(self.system.energy)
+        if not self.system.timed:
+            return self._map(self.system.energy)
+        members = self.mu if self._members is not None else self.mu[None]
+        values = energy_of_members(self.system, None, None, members, self.t)
+        return values if self._members is not None else values[0]
 
     @property
     def _slices(self) -> tuple:
@@ -301,7 +305,7 @@ class Ensemble(Saved):
         """The Hamiltonian at the saved times, with the params of each member."""
         if self.params is None:
             return Saved.energy(self)
-        return energy_of_members(self.system, self.params, self.axes, self.mu)
+        return energy_of_members(self.system, self.params, self.axes, self.mu, self.t)
 
     def _check_members(self) -> None:
         if self.reduced is not None:

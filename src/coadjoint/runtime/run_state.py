@@ -90,7 +90,9 @@ def take_step(
     point: StepState,
 ) -> StepState:
     """Step n of a run."""
-    mu, carry, info = integrator.step(system, point.mu, t0 + n * dt, dt, dS, point.carry)
+    t = t0 + n * dt
+    now = system.in_step(t, dt, jnp.maximum(jnp.abs(t0), jnp.abs(t)) + dt) if system.timed else system
+    mu, carry, info = integrator.step(now, point.mu, t, dt, dS, point.carry)
     return StepState(mu, carry, point.totals.add(n, info))
 
 

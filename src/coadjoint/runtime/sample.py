@@ -57,6 +57,11 @@ def sample(
       half of the step tells.
     """  # fmt: skip
     bath = heat_bath(system, temperature=temperature, friction=friction, fields=fields)
+    if bath.timed:
+        raise ValueError(
+            "sample needs a system, a temperature and a friction that do not depend on time, because it averages over "
+            "time: use ensemble(heat_bath(system, ...), ...) instead."
+        )
     members = validation.count("members", members, least=4)
     t1, dt = validation.positive("t1", t1), validation.positive("dt", dt)
     burn_in = 0.2 * t1 if burn_in is None else float(burn_in)

@@ -55,16 +55,17 @@ class Diagnostics:
             if batch.shape[:2] != (width, height):
                 batch = np.broadcast_to(states[0, row - at], (width, height, *self.shape)).copy()
                 batch[:count, row - start : end - start] = states[:, row - at : end - at]
-            for name, value in self._values(batch.reshape(-1, *self.shape)).items():
+            times = np.tile(self.plan.times(start, start + height), width)
+            for name, value in self._values(batch.reshape(-1, *self.shape), times).items():
                 value = value.reshape(width, height, *value.shape[1:])
                 out.setdefault(name, []).append(value[:count, row - start : end - start])
             row = end
         return {name: np.concatenate(values, 1) for name, values in out.items()}
 
-    def _values(self, batch: np.ndarray) -> dict[str, np.ndarray]:
+    def _values(self, batch: np.ndarray, times: np.ndarray) -> dict[str, np.ndarray]:
         algebra, states = self.plan.system.algebra, to_device(batch)
         with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
-            values: dict[str, Any] = {"energy": self.plan.energy(states, self.member)}
+            values: dict[str, Any] = {"energy": self.plan.energy(states, self.member, times)}
             if algebra.casimir_names:
                 values["casimirs"] = mapped(Constant(algebra.casimirs), states)
             if self.start is not None:
@@ -88,4 +89,4 @@ def _uses_lapack(plan: Plan) -> bool:
     known = [algebra.casimirs, algebra.casimir_scales] if algebra.casimir_names else []
     if algebra.watches_orbit:
         known.append(lambda mu: algebra.orbit_error(mu, mu))
-    return any(uses_lapack(partial(fn), state) for fn in (plan.system.energy, *known))
+    return any(uses_lapack(partial(fn), state) for fn in (plan.system.at(plan.t0).energy, *known))

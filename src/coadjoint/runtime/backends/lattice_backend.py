@@ -24,7 +24,7 @@ from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState
 from .base import NotSupported, on_cpu
 from .nonconverged_steps import careful_program
-from .site_kernel import SiteKernel, copies, kernel_for, threads_for
+from .site_kernel import SiteKernel, clock_of, copies, kernel_for, threads_for
 from .xla import InitialStateCache, StepDefinition, reduced_by_xla
 
 FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long
@@ -93,7 +93,7 @@ class LatticeStepper:
         plan, batch = self.plan, self.batch
         own = plan.system if plan.axes is None else with_params(plan.system, params_of(batch.params, plan.axes, i))
         both = list(zip(jax.tree.leaves(eqx.filter(own, eqx.is_array)), self.program.kernel.by_site, strict=True))
-        return [*(x for x, here in both if not here), plan.time_grid.dt], [np.asarray(x) for x, here in both if here]
+        return [*(x for x, here in both if not here), *clock_of(plan)], [np.asarray(x) for x, here in both if here]
 
     def _laid_out(self, i: int, leaves: list[np.ndarray]) -> dict[str, np.ndarray]:
         """The arrays of a member, and those of its system that are by site, as planes."""
@@ -185,7 +185,7 @@ class _Run:
     def _step(self, n: int) -> None:
         stepper, i = self.stepper, self.i
         self._draw(n)
-        while any(self._swept(sweep, 0) for sweep in self._over(n)):
+        while any(self._swept(sweep, n) for sweep in self._over(n)):
             if not stepper.use_full_kernel():
                 return stepper.careful(i, n, self.window)
             self.sweeps = {}

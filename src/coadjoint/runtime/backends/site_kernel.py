@@ -5,6 +5,7 @@ A system of N copies of one algebra, at each of which the same happens, is writt
 comes of it are sweeps over the sites (`lattice_loops`).
 """
 
+import copy
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,17 +44,33 @@ class SiteSystem:
         self.algebra, self.sign, self.side, self.additive = factor, system.sign, system.side, system.additive
         self.noises, self.n_noise = system.noises, system.n_noise // sites
         self._whole, self._sites, self._numbers = system, sites, numbers  # those of the site, where they are by site
+        self.timed, self._now = system.timed, system
+
+    def in_step(self, t: Array, dt: Array, largest: Array) -> "SiteSystem":
+        """The system in the middle of a step, as `System.in_step` has it."""
+        return self._at(self._now.in_step(t, dt, largest))
+
+    def at_node(self, t: Array, dt: Array, c: float) -> "SiteSystem":
+        """The system at a node of a step, as `System.at_node` has it."""
+        return self._at(self._now.at_node(t, dt, c))
+
+    def _at(self, now: System) -> "SiteSystem":
+        new = copy.copy(self)
+        new._now = now
+        return new
 
     def _here(self, fn: Callable, *args: Array | PerSite) -> Array:
         """What fn(system, …) is at one site."""
         leaves, treedef = jax.tree.flatten(self._numbers)
         rest = eqx.filter(self._whole, eqx.is_array, inverse=True)
-        given = [*leaves, *args]
+        time = [] if self._now.time is None else [self._now.time]
+        given = [*leaves, *time, *args]
         structs = [jax.ShapeDtypeStruct(x.shape, x.value.dtype if isinstance(x, PerSite) else x.dtype) for x in given]
 
         def whole(*xs: Array) -> Array:
-            system = eqx.combine(jax.tree.unflatten(treedef, xs[: len(leaves)]), rest)
-            return fn(system, *xs[len(leaves) :])
+            numbers, now, own = xs[: len(leaves)], xs[len(leaves) : -len(args)], xs[-len(args) :]
+            system = eqx.combine(jax.tree.unflatten(treedef, numbers), rest)
+            return fn(system.at(*now) if now else system, *own)
 
         site = OneSite(self._sites)
         (out,) = site.evaluate(jax.make_jaxpr(whole)(*structs), given)
@@ -120,10 +137,16 @@ def kernel_for(plan: Plan, full: bool = False) -> SiteKernel | NotSupported:
 def _tried(plan: Plan, kernel: SiteKernel) -> SiteKernel:
     """A kernel for which threads were started once, and the numbers computed that all sites share."""
     leaves = jax.tree.leaves(eqx.filter(plan.system, eqx.is_array))
-    shared = [*(x for x, here in zip(leaves, kernel.by_site, strict=True) if not here), plan.time_grid.dt]
+    shared = [*(x for x, here in zip(leaves, kernel.by_site, strict=True) if not here), *clock_of(plan)]
     with ThreadPoolExecutor(threads_for(kernel)) as pool:
         list(pool.map(lambda sweep: sweep.uniforms(shared), kernel.sweeps))
     return kernel
+
+
+def clock_of(plan: Plan) -> list[Any]:
+    """The numbers of time that all sites share: dt, and before it t₀ if the system depends on time."""
+    clock = plan.time_grid
+    return [clock.t0, clock.dt] if plan.system.timed else [clock.dt]
 
 
 def threads_for(kernel: SiteKernel) -> int:
@@ -140,14 +163,12 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
     leaves, treedef = jax.tree.flatten(eqx.filter(system, eqx.is_array))
     by_site = tuple(x.size >= sites and x.size % sites == 0 for x in leaves)
     here = [jax.ShapeDtypeStruct((x.size // sites,), x.dtype) for x, own in zip(leaves, by_site, strict=True) if own]
-    patterns: list[Any] = [
-        *(dynamic_input(x) for x, own in zip(leaves, by_site, strict=True) if not own),
-        dynamic_input(0.0),
-    ]
+    shared = [x for x, own in zip(leaves, by_site, strict=True) if not own]
+    patterns: list[Any] = [dynamic_input(x) for x in (*shared, *clock_of(plan))]
     flat, structure = jax.tree.flatten(_site_point(plan, factor, sites))
     structs = _structs(patterns)
 
-    def step(shared: list, here: list, flat: list, dS: Array) -> tuple[list, Array]:
+    def step(shared: list, here: list, flat: list, dS: Array, n: Array) -> tuple[list, Array]:
         *rest, dt = shared
         given, own = iter(rest), iter(here)
         numbers = [
@@ -156,17 +177,23 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
         site: Any = SiteSystem(system, factor, sites, jax.tree.unflatten(treedef, numbers))
         mu, carry = jax.tree.unflatten(structure, flat)
         increment = Increment(dS, jnp.full((), jnp.inf))
-        mu, carry, info = method.step(site, mu, jnp.zeros(()), dt, increment, carry)  # nothing depends on time
+        t = jnp.zeros(())  # no function asks for it, or it is t₀ + n dt
+        if system.timed:
+            t0 = rest.pop()
+            t = t0 + n * dt
+            site = site.in_step(t, dt, jnp.maximum(jnp.abs(t0), jnp.abs(t)) + dt)
+        mu, carry, info = method.step(site, mu, t, dt, increment, carry)
         return jax.tree.leaves((mu, carry)), info.converged
 
     path = jax.ShapeDtypeStruct((system.n_noise // sites,), jnp.float64)
-    closed = jax.make_jaxpr(step)(structs, here, flat, path)
+    closed = jax.make_jaxpr(step)(structs, here, flat, path, jax.ShapeDtypeStruct((), jnp.int64))
     jaxpr, first = closed.jaxpr, len(patterns) + len(here)
-    stays = [v is w for v, w in zip(jaxpr.invars[first:-1], jaxpr.outvars[:-1], strict=True)]
+    stays = [v is w for v, w in zip(jaxpr.invars[first:-2], jaxpr.outvars[:-1], strict=True)]
     layout = _layout(sites, [*flat, *here], [*stays, *[True] * len(here)], path.size)
     places, fixed = layout.places[: len(flat)], layout.places[len(flat) :]
     outputs = [None if s else Place("new", p.plane) for s, p in zip(stays, places, strict=True)]
-    plans, layout.planes["kept"] = split_at_barriers(closed, len(patterns), [*fixed, *places, Place("path")], outputs)
+    inputs = [*fixed, *places, Place("path"), Place("number")]
+    plans, layout.planes["kept"] = split_at_barriers(closed, len(patterns), inputs, outputs)
     sweeps = [Sweep(p, patterns, sites, _OPERATIONS, full) for p in plans]
     return SiteKernel(sweeps, _drawing(plan, sites), layout, by_site)
 

@@ -16,7 +16,7 @@ from stepcompiler.errors import NotCompilable
 
 STATES = np.random.default_rng(11).uniform(-1.3, 1.3, (8, 3))
 DISCONTINUOUS = 1e-3  # changes by more than this under small errors: not compared
-KINDS = Kinds(complex_numbers=False, names=("inner", "rotated", "step", "unlikely"))
+KINDS = Kinds()
 
 
 class Truth:
@@ -165,6 +165,40 @@ def compare_run(seed, counts, kinds=KINDS):
         assert not bad.any(), f"{sol.stats.backend} ({backend}) against NumPy: {out[bad][:3]} {value[bad][:3]} {report}"
 
 
+# Derivatives of whole runs.
+
+
+def compare_gradient(seed, counts, kinds=KINDS):
+    """jax.grad through `solve`, with respect to the state and the params, against differences of native runs."""
+    try:
+        text, system, method = system_of(seed, kinds)
+        numbers = jax.tree.map(lambda x: jnp.issubdtype(x.dtype, jnp.floating), system.params)
+        options = {"t1": STEPS * DT, "dt": DT, "integrator": method, "throw": False}
+
+        def loss(mu, params):
+            merged = jax.tree.map(lambda own, given, moved: moved if own else given, numbers, system.params, params)
+            return cj.solve(system.with_params(merged), mu, **options).mu[-1] @ WEIGHTS
+
+        moving = jax.tree.map(lambda x: jnp.asarray(x, float), system.params)
+        gradient = jax.grad(loss, argnums=(0, 1))(jnp.asarray(STATES[0]), moving)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        counts[f"JAX: {type(error).__name__}: {str(error)[:60]}"] += 1
+        return
+    rng = np.random.default_rng(seed)
+    along = jax.tree.map(lambda x: rng.standard_normal(x.shape), (STATES[0], moving))
+    predicted = float(sum(np.sum(g * v) for g, v in zip(*map(jax.tree.leaves, (gradient, along)), strict=True)))
+    moved = lambda s: jax.tree.map(lambda x, v: x + s * v, (STATES[0], moving), along)
+    differences = [float(loss(*moved(s)) - loss(*moved(-s))) / (2 * s) for s in (1e-4, 3e-5, 1e-5)]
+    close = 1e-5 * (1 + abs(differences[2])) + 3 * abs(differences[1] - differences[2])
+    if not np.all(np.isfinite(differences)) or max(differences) - min(differences) > 1e-3 * (1 + abs(differences[2])):
+        counts["gradients not compared"] += 1  # near an edge, or single precision
+        return
+    counts["gradients"] += 1
+    if "stop_gradient" in text:
+        return
+    assert abs(predicted - differences[2]) <= close, f"{predicted} {differences}\n{hamiltonians.pasted(seed, text)}"
+
+
 # Tests.
 
 
@@ -184,6 +218,12 @@ def test_runs():
     assert counts["compared"] == 2, counts
 
 
+def test_gradients_of_runs():
+    counts = Counter()
+    compare_gradient(20, counts)
+    assert counts["gradients"] == 1, counts
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 5000, 100))
 def test_thousands_of_programs(start):
@@ -193,6 +233,7 @@ def test_thousands_of_programs(start):
         compare(seed, counts, xla=seed % 5 == 0)
         if seed % 10 == 0:
             compare_run(seed, counts)
+            compare_gradient(seed, counts)
         if seed % 25 == 24:
             jax.clear_caches()
     print(start, dict(counts))

@@ -2,7 +2,8 @@
 
 Read in this order:
 
-- `compile`: the entry point. `native_loop` makes the compiled loop over the steps of a JAX function;
+- `compile`: the entry point. `compile_step` compiles the loop over the steps of a JAX function;
+- `kernel`: the signature of a step, the compiled kernel and the memory that it reads and writes (`words`);
 - `hints`: primitives that state how a part of a program may be computed;
 - `jaxprs`: tools that read, evaluate and transform traced programs; no LLVM;
 - `lowering`: a traced program, number by number, as operations of LLVM:
@@ -19,4 +20,24 @@ Read in this order:
 - `errors`: the exception that states why a program is not compiled.
 """
 
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
 NUMERICS_VERSION = 1  # recorded in stores; increase it whenever the same program gives other bits
+
+_PUBLIC = {
+    "compile_step": "compile",
+    **dict.fromkeys(["Buffers", "Kernel", "PathSampler", "Signature", "constant_pattern", "dynamic_input"], "kernel"),
+    "NotCompilable": "errors",
+    "Cpu": "targets.cpu",
+    "Gpu": "targets.gpu",
+    **dict.fromkeys(["likely", "low_precision", "no_fma", "unlikely"], "hints"),
+}
+__all__ = [*_PUBLIC, "NUMERICS_VERSION"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> _Any:
+    """Import a public name when it is first used: the command line of coadjoint starts without JAX."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'stepcompiler' has no attribute {name!r}")
+    return getattr(_import_module(f".{_PUBLIC[name]}", __name__), name)

@@ -1,14 +1,16 @@
-"""The front door: a step, written as a JAX function for one member, as a compiled loop over steps and members.
+"""`compile_step` compiles a step, written as a JAX function for one member, as a loop over steps and members.
 
-    loop = native_loop(step, patterns, own, state, path, target)
+    kernel = compile_step(step, Signature(shared, member, state, path), Cpu(width=8), fallback=full_step)
+    buffers = kernel.allocate(members, slots)
+    kernel.set_inputs(buffers, shared=…, member=…, state=…, path=…)
+    kernel.run(buffers, stop, save_every)
 
-What the code is for, a CPU or a GPU, is the target's matter alone (see `loop`).
-
-What has no native code raises `NotCompilable`, whose text is the reason.
+The target (`Cpu` or `Gpu`) alone determines for which machine the code is. A program without native code raises
+`NotCompilable`, whose text is the reason.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,92 +24,106 @@ from .errors import NotCompilable
 from .jaxprs.data_movement import object_array
 from .jaxprs.equations import count_operations
 from .jaxprs.numpy_eval import numpy_function
+from .kernel import Kernel, PathSampler, SharedInput, Signature, Sizes
 from .lowering.complex_lowering import as_complex, as_reals, part_of, without_complex
 from .lowering.evaluator import Attempt, Evaluator
 from .lowering.llvm_builder import Code, Value
 from .lowering.scalar_kinds import LaneArray, number, split
 from .targets.slp_vectorizer import copies_of
-from .targets.time_loop import Draw, Inputs, Target, written
+from .targets.time_loop import Draw, Inputs, Target, write_loop
 
-_MOST_FOLDED = 20  # of so many operations in a program as it stands, one may be left after folding
-_KEPT = 2**16  # bytes of numbers, up to which what code reads of them is kept
-
-
-class NativeLoop(NamedTuple):
-    """The compiled loop over steps, and what it has to be given."""
-
-    loop: Any  # what the target made of it
-    uniforms: Callable[[list], np.ndarray]  # of the shared numbers: what the code reads of them
-    drawn: Callable[[list], np.ndarray] | None  # of those of the path, if the code draws it: what it reads after those
-    operations: int  # of a step
-    columns: tuple[int, ...]  # the elements of the path that the step reads
-    saved: PyTree  # what a step saves, as shapes
+_MOST_FOLDED = 20  # programs with more operations per operation of the limit are not lowered to find out what remains
+_LARGEST_KEY = 2**16  # bytes of shared arrays up to which their words are cached
 
 
-def constant_pattern(x: Any) -> Hashable:
-    """Of shared numbers that are constants: where they are exactly 0 or 1, or whole numbers.
-
-    Code is made for the pattern, and products with 0 and the like are left out; the other values are inputs. So is −0,
-    which is equal to 0, and would otherwise share the code of 0.
-    """
-    values = np.asarray(x)
-    parts = np.stack([np.real(values), np.imag(values)], axis=-1) if values.dtype.kind == "c" else values
-    fixed = parts.ravel().tolist()
-    if parts.dtype.kind == "f":
-        fixed = [v if v == 1.0 or (v == 0.0 and math.copysign(1.0, v) > 0.0) else None for v in fixed]
-    return values.shape, values.dtype, tuple(fixed)
-
-
-def dynamic_input(x: Any) -> Hashable:
-    """Of shared numbers that may become any others: all are inputs, and nothing is made for their values."""
-    array = x if hasattr(x, "dtype") else np.asarray(x)
-    dtype = np.dtype(array.dtype)
-    return array.shape, dtype, (None,) * (array.size * (2 if dtype.kind == "c" else 1))
-
-
-def native_loop(
+def compile_step(
     step: Callable,
-    patterns: Sequence,
-    own: Sequence,
-    state: PyTree,
-    path: PyTree,
+    signature: Signature,
     target: Target,
-    limit: int = 10**6,
-    thorough: Callable | None = None,
-    draw: "Drawing | None" = None,
-) -> NativeLoop:
-    """The loop over `step(shared, own, state, n, path) → (state, saved, ok)`, written for JAX and one member.
+    *,
+    fallback: Callable | None = None,
+    path_sampler: PathSampler | None = None,
+    max_operations: int = 10**6,
+) -> Kernel:
+    """Compile a loop over the steps of a JAX function.
 
-    `shared` is a list of arrays with the given patterns, the same for all; `own`, `state` and `path` are shapes of each
-    member's own arrays, of its state and of what it reads of the path in a step; n is the number of the step.
+    Parameters
+    ----------
+    step
+        `step(shared, member, state, n, path) → (state, saved, ok)` for one member, traceable by JAX. `shared` and
+        `member` are lists of arrays, `n` is the number of the step, and `saved` is the pytree to save. A step for which
+        `ok` or a condition marked `likely` is false is not taken: the kernel stops before it.
+    signature
+        The inputs of the step.
+    target
+        The machine: `Cpu(width)` or `Gpu()`.
+    fallback
+        A function like `step` that repeats a step which is not valid, without assuming `likely` conditions. It makes
+        compilation longer and does not change the results of other steps.
+    path_sampler
+        Function from which the kernel computes the path, instead of reading it.
+    max_operations
+        The largest number of operations on single numbers in a step.
 
-    What is `likely` is taken for true, and a step for which it was not is not taken; nor is one that is not `ok`.
-    Unless there is a `thorough` function like `step`: that does such a step again, with all branches. It takes longer
-    to compile; other steps have the same bits.
+    Returns
+    -------
+    Kernel
+        The compiled loop.
+
+    Raises
+    ------
+    NotCompilable
+        If native code does not support an operation, a type or the size of the step.
     """
-    with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
-        return _native_loop(step, patterns, own, state, path, target, limit, thorough, draw)
+    with np.errstate(all="ignore"):  # constants such as 1/0 are evaluated as the kernel would
+        return _compile_step(step, signature, target, fallback, path_sampler, max_operations)
 
 
-def _native_loop(
+def _compile_step(
     step: Callable,
-    patterns: Sequence,
-    own: Sequence,
-    state: PyTree,
-    path: PyTree,
+    signature: Signature,
     target: Target,
+    fallback: Callable | None,
+    path_sampler: PathSampler | None,
     limit: int,
-    thorough: Callable | None,
-    draw: "Drawing | None",
-) -> NativeLoop:
+) -> Kernel:
+    functions = [step] if fallback is None else [step, fallback]
+    programs, reals, saved = _traced(functions, signature, limit)
+    _, member, state, _, path = reals
+    code = Code(target.width)
+    members, member_lanes = named("%o", jax.tree.leaves(member))
+    before, state_lanes = named("%s", jax.tree.leaves(state))
+    read, path_lanes = named("%d", jax.tree.leaves(path))
+    n = Value("%n.each", np.int64)
+    args = [*member_lanes, *state_lanes, object_array([n], ()), *path_lanes]
+    copies = copies_of(programs[0].jaxpr) if target.packs else None
+    attempts, names, operations, shared_words = lowered(code, programs, signature.shared, args, limit, copies)
+    columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
+    sampler_words, draw = None, None
+    if path_sampler is not None and columns:
+        sampler_words, draw = _sampled(code, path_sampler, columns, members[-1], limit)
+    inputs = Inputs(before, members, [read[i] for i in columns], names, n)
+    shared = len(names) + (len(draw.uniforms) if draw else 0)
+    numbers_saved = len(attempts[0].results) - len(before)
+    sizes = Sizes(shared, len(members), len(before), 0 if draw else len(columns), numbers_saved)
+    text = write_loop(code, inputs, attempts, target, draw)
+    executable = target.link(text, sizes)
+    return Kernel(executable, signature, sizes, shared_words, sampler_words, operations, columns, saved, target.layout)
+
+
+def _traced(
+    functions: Sequence[Callable], signature: Signature, limit: int
+) -> tuple[list[jex.ClosedJaxpr], Any, PyTree]:
+    """The programs of steps without complex numbers, the shapes of their arguments, and the shapes that they save."""
     counter = jax.ShapeDtypeStruct((), jnp.int64)
-    given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns], list(own), state, counter, path
-    _, own, state, _, path = reals = as_reals(given)
+    shared = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in signature.shared]
+    given = shared, signature.member, signature.state, counter, signature.path
+    reals = as_reals(given)
     shapes: list[Any] = []
 
-    def traced(step: Callable) -> jex.ClosedJaxpr:
-        def real_step(*args: PyTree) -> PyTree:  # traced once: a second time, for the shapes, would take as long again
-            out = step(*as_complex(args, given))
+    def traced(fn: Callable) -> jex.ClosedJaxpr:
+        def real_step(*args: PyTree) -> PyTree:  # notes the shapes too: tracing again for them would double the time
+            out = fn(*as_complex(args, given))
             shapes[:] = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
             return as_reals(out)
 
@@ -118,22 +134,10 @@ def _native_loop(
 
         return checked(without_complex(checked(jax.make_jaxpr(real_step)(*reals))))
 
-    programs = [traced(fn) for fn in (step, thorough) if fn is not None]
-    copies = copies_of(programs[0].jaxpr) if target.packs else None
-    code = Code(target.width)
-    owned, own_lanes = named("%o", own)
-    before, state_lanes = named("%s", jax.tree.leaves(state))
-    read, path_lanes = named("%d", jax.tree.leaves(path))
-    n = Value("%n.each", np.int64)
-    args = [*own_lanes, *state_lanes, object_array([n], ()), *path_lanes]
-    attempts, names, operations, uniforms = attempted(code, programs, patterns, args, limit, copies)
-    columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
-    drawn, draws = (None, None) if draw is None or not columns else _drawn(code, draw, columns, owned[-1], limit)
-    inputs = Inputs(before, owned, [read[i] for i in columns], names, n)
-    return NativeLoop(written(code, inputs, attempts, target, draws), uniforms, drawn, operations, columns, shapes[1])
+    return [traced(fn) for fn in functions], reals, shapes[1]
 
 
-class Attempted(NamedTuple):
+class Lowered(NamedTuple):
     """A step as code, and what it reads of the shared numbers."""
 
     attempts: list[Attempt]  # at the step, of which the first that is valid is taken
@@ -142,14 +146,14 @@ class Attempted(NamedTuple):
     uniforms: Callable[[list], np.ndarray]  # what these are
 
 
-def attempted(
+def lowered(
     code: Code,
     programs: Sequence[jex.ClosedJaxpr],
-    patterns: Sequence,
+    patterns: Sequence[SharedInput],
     args: Sequence[LaneArray],
     limit: int,
     copies: int | None = None,
-) -> Attempted:
+) -> Lowered:
     """A step as code: by programs that take shared numbers with the given patterns and other arguments, one or two.
 
     The first takes what is likely for true; where that does not come out valid, the second does it.
@@ -162,7 +166,7 @@ def attempted(
         given = [*(_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)), *args]
         attempts = [evaluator.attempt(programs[0], given)]
         if len(programs) > 1:
-            code.branch(attempts[0].taken, "step.accept", "step.thorough")
+            code.branch(attempts[0].taken, "step.accept", "step.fallback")
             attempts.append(evaluator.attempt(programs[1], given, attempts[0]))
         made[:] = [attempts, [name for _, name in evaluator.uniforms], limit - evaluator.left]
         return [_as_word(x) for x, _ in evaluator.uniforms]
@@ -170,24 +174,16 @@ def attempted(
     structs = as_reals([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns])
     uniforms = _by_words(jax.make_jaxpr(write)(structs))
     attempts, names, operations = made
-    return Attempted(attempts, names, operations, uniforms)
+    return Lowered(attempts, names, operations, uniforms)
 
 
-class Drawing(NamedTuple):
-    """The path as a function that code can evaluate: pair(shared, member, k, columns) → rows of steps 2k and 2k + 1.
-
-    `shared` has the given patterns; the member's number is the last of its own numbers.
-    """
-
-    pair: Callable
-    patterns: Sequence
-
-
-def _drawn(code: Code, draw: Drawing, columns: tuple, member: Value, limit: int) -> tuple[Callable, Draw]:
+def _sampled(code: Code, sampler: PathSampler, columns: tuple, member: Value, limit: int) -> tuple[Callable, Draw]:
     """The code that draws a pair of steps; what it reads of the shared numbers is computed as for any other code."""
-    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in draw.patterns]
+    structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in sampler.shared]
     counter = jax.ShapeDtypeStruct((), jnp.int64)
-    closed = jax.make_jaxpr(lambda shared, member, k: draw.pair(shared, member, k, columns))(structs, counter, counter)
+    closed = jax.make_jaxpr(lambda shared, member, k: sampler.pair(shared, member, k, columns))(
+        structs, counter, counter
+    )
     k = Value("%pair.each", np.int64)
     outside = code.lines, code.block, code.called
     code.lines, code.block, code.called = [], "draw", {}
@@ -195,7 +191,7 @@ def _drawn(code: Code, draw: Drawing, columns: tuple, member: Value, limit: int)
 
     def write(shared: list[Array]) -> list[Array]:
         evaluator = Evaluator(code, limit, "%w")
-        given = [_with_pattern(x, p) for x, p in zip(shared, draw.patterns, strict=True)]
+        given = [_with_pattern(x, p) for x, p in zip(shared, sampler.shared, strict=True)]
         (rows,) = evaluator.evaluate(closed, [*given, object_array([member], ()), object_array([k], ())])
         made[:] = [[[evaluator.operand(e) for e in row] for row in rows], [name for _, name in evaluator.uniforms]]
         return [_as_word(x) for x, _ in evaluator.uniforms]
@@ -219,7 +215,7 @@ def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], np.ndarray]:
 
     def of(shared: list) -> np.ndarray:
         numbers = [np.asarray(x) for x in shared]
-        if sum(x.nbytes for x in numbers) > _KEPT:
+        if sum(x.nbytes for x in numbers) > _LARGEST_KEY:
             return words(numbers)
         return kept.get(tuple(x.tobytes() for x in numbers), lambda: words(numbers))
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from natively import called, made
 
-from stepcompiler.compile import constant_pattern, dynamic_input
+from stepcompiler.kernel import constant_pattern, dynamic_input
 
 X = np.array([[1.0, 2.0], [np.inf, 1.0], [np.nan, 0.5], [-np.inf, 3.0], [0.0, 0.0], [-1.0, 1e300]])
 PROGRAMS = (

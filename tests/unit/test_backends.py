@@ -222,7 +222,7 @@ def test_whatever_goes_wrong_while_native_code_is_made_is_a_refusal(monkeypatch)
     def broken(*_):
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr(sys.modules["stepcompiler.compile"], "_native_loop", broken)
+    monkeypatch.setattr(sys.modules["stepcompiler.compile"], "_compile_step", broken)
     system = cj.System(cj.SO3(), lambda m: jnp.sum(m**6) + m[1])
     sol = cj.solve(system, **RUN)
     assert sol.stats.backend == "xla" and "list index out of range" in sol.stats.reason

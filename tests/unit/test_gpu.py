@@ -232,10 +232,10 @@ def test_kernels_are_ptx_that_leaves_nothing_to_the_compiler(tmp_path):
     """Each operation rounds as it was written; ptxas takes it, where there is one."""
     kernel = kernel_for(plan_of(*spinning()), Gpu(), drawn=True)
     for capability, arch in ((75, "sm_75"), (90, "sm_90"), (91, "sm_90")):
-        ptx = kernel.native.loop.ptx(capability)
+        ptx = kernel.native.executable.ptx(capability)
         assert f".target {arch}" in ptx and ".entry advance(" in ptx and f".maxnreg {REGISTERS}" in ptx
         assert re.search(r"fma\.rn\.f64", ptx) and not re.search(r"\t(mul|add|sub|div|sqrt)\.f64", ptx)
-    assembled(kernel.native.loop.ptx(90), tmp_path)
+    assembled(kernel.native.executable.ptx(90), tmp_path)
 
 
 def assembled(ptx, folder):
@@ -252,7 +252,7 @@ def test_constants_lie_in_a_table(tmp_path):
     functions = cj.System(
         cj.SO3(), lambda m: jnp.sin(m[0]) + jnp.cos(3.0 * m[1]) * jnp.exp(0.1 * m[2]), cj.salt(np.eye(3))
     )
-    loop = kernel_for(plan_of(functions, jnp.ones(3)), Gpu(), drawn=True).native.loop
+    loop = kernel_for(plan_of(functions, jnp.ones(3)), Gpu(), drawn=True).native.executable
     ptx = loop.ptx(90)
     (table,) = re.findall(r"table\[\d+\] = \{(.*)\};", ptx)
     bits = [int(x, 16) for x in table.split(", ")]

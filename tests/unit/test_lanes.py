@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from natively import compiled, made
 
-from stepcompiler.compile import native_loop
+from stepcompiler.compile import compile_step
 from stepcompiler.errors import NotCompilable
 from stepcompiler.hints import likely
+from stepcompiler.kernel import Signature
 from stepcompiler.targets.cpu import Cpu
 
 A = np.random.default_rng(0).standard_normal((4, 4))
@@ -143,7 +144,7 @@ def test_numbers_that_are_the_same_are_read_once():
     """However often a program asks for the same function of what does not vary."""
     fn = lambda x, a: sum((-2.0 * jnp.cos(a)[i]) * x[i] ** (1 + j) for i in range(4) for j in range(3))
     native = made(fn, X, (A[0],))
-    assert len(native.uniforms([jnp.asarray(A[0])])) <= 5  # and whether they are in range
+    assert len(native.shared_words([jnp.asarray(A[0])])) <= 5  # and whether they are in range
 
 
 def test_members_that_are_done_are_frozen():
@@ -176,21 +177,22 @@ def test_loops_of_branches_that_are_not_taken(name):
         np.testing.assert_allclose(out, np.where(x[:, :1] > 2.0, np.cos(x), np.sin(x)), rtol=1e-14)
 
 
-@pytest.mark.parametrize("thorough", [False, True])
+@pytest.mark.parametrize("fallback", [False, True])
 @pytest.mark.parametrize("width", [1, 8])
-def test_a_word_that_counts_steps(width, thorough):
+def test_a_word_that_counts_steps(width, fallback):
     """It is not carried along; also where a run stops early, and is saved in between."""
     invalid = lambda shared, own, state, n, path: ((state[0] + 1, 2.0 * state[1]), state[1], n < 5)
     taken = lambda shared, own, state, n, path: ((state[0] + 1, 3.0 * state[1]), state[1], n < 6)
     shapes = jax.ShapeDtypeStruct((), jnp.int64), jax.ShapeDtypeStruct((), jnp.float64)
-    loop = native_loop(invalid, [], [], shapes, None, Cpu(width), thorough=taken if thorough else None).loop
-    n, state, slots = np.full(2, 1), np.zeros((2, 2, width), np.int64), np.zeros((2, 9, 1, width), np.int64)
+    kernel = compile_step(invalid, Signature(state=shapes), Cpu(width), fallback=taken if fallback else None)
+    buffers = kernel.allocate(2 * width, slots=9)
+    n, state, slots = buffers.n, buffers.state, buffers.saved
+    n[:] = 1
     state[:, 0], state[:, 1] = np.arange(2)[:, None] + 40, np.float64(1.0).view(np.int64)
-    nothing = np.empty((2, 0, width)), np.empty((2, 9, 0, width))
-    loop(n, 9, 0, 2, 0, state, np.zeros(1), nothing[0], nothing[1], slots)
-    end = 6 if thorough else 5
+    kernel.run(buffers, stop=9, save_every=2)
+    end = 6 if fallback else 5
     assert (n == end).all() and (state[:, 0] == np.arange(2)[:, None] + 40 + end - 1).all()
-    assert (state[:, 1].view(float) == 2.0**4 * (3.0 if thorough else 1.0)).all()
-    saved = [1.0, 4.0, 16.0] if thorough else [1.0, 4.0]  # of steps 1, 3 and 5
+    assert (state[:, 1].view(float) == 2.0**4 * (3.0 if fallback else 1.0)).all()
+    saved = [1.0, 4.0, 16.0] if fallback else [1.0, 4.0]  # of steps 1, 3 and 5
     assert (slots[:, : len(saved), 0].view(float) == np.array(saved)[:, None]).all()
     assert not slots[:, len(saved) :].any()

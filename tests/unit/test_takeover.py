@@ -65,7 +65,7 @@ STAGES = {  # what goes wrong: where, and what it is called there
     "LLVM: the compiler": (cpu.llvm, "create_mcjit_compiler"),
     "link": (cpu.ctypes, "CFUNCTYPE"),
     "numbers that all share": (step_kernels, "shared_inputs"),
-    "the first call": (cpu.StepLoop, "__call__"),
+    "the first call": (cpu.CpuExecutable, "run"),
 }
 
 
@@ -149,7 +149,7 @@ def test_a_thorough_kernel_that_fails(monkeypatch):
     step_kernels._kernels.clear()
 
 
-@pytest.mark.parametrize("name", ["native_loop", "drawing"])
+@pytest.mark.parametrize("name", ["compile_step", "drawing"])
 def test_a_path_that_native_code_cannot_draw(monkeypatch, name):
     """XLA draws the same numbers."""
     noisy, mu0 = cj.models.rigid_body()
@@ -163,7 +163,7 @@ def test_a_path_that_native_code_cannot_draw(monkeypatch, name):
     np.testing.assert_allclose(sol.mu, expected.mu, atol=1e-14)
 
 
-@pytest.mark.parametrize("where, name", [(native_reduction, "native_loop"), (native_reduction, "constants")])
+@pytest.mark.parametrize("where, name", [(native_reduction, "compile_step"), (native_reduction, "constants")])
 def test_a_reducer_that_native_code_cannot_take(monkeypatch, where, name):
     """XLA takes the mean."""
     run = RUN | {"members": 8, "reduce": cj.Mean(), "mu0": np.random.default_rng(0).standard_normal((8, 3))}

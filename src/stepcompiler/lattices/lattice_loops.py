@@ -1,6 +1,6 @@
 """A step of a lattice as sweeps over its sites, in compiled code.
 
-    sweeps = native_sweeps(program, patterns, arrays, moving, limit, thorough)
+    sweeps = native_sweeps(program, patterns, arrays, moving, limit, full)
 
 A step for one site, in which `neighbor` reads what is at others (see `sites`), is cut where it reads there what the
 step itself has computed: all sites must have come so far. What a later sweep needs of an earlier one is kept in memory,
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend import core as jex
 
-from ..compile import attempted
+from ..compile import lowered
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array
 from ..lowering.llvm_builder import Code, Value
@@ -104,9 +104,9 @@ class Plan:
 class Sweep:
     """The compiled sweep over groups of eight sites."""
 
-    def __init__(self, plan: Plan, patterns: Sequence, sites: int, limit: int, thorough: bool):
+    def __init__(self, plan: Plan, patterns: Sequence, sites: int, limit: int, full: bool):
         relations = list(dict.fromkeys(r.relation for r in plan.reads if r.relation is not None))
-        text, self.uniforms, shared, self.operations = _written(plan, patterns, relations, limit, thorough)
+        text, self.uniforms, shared, self.operations = _written(plan, patterns, relations, limit, full)
         self._engine, address = compiled(text)
         self._function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 9)(address)
         self._near = _near(relations, sites)
@@ -230,7 +230,7 @@ def _sweep(
 
 
 def _written(
-    plan: Plan, patterns: Sequence, relations: list[NeighborMap], limit: int, thorough: bool
+    plan: Plan, patterns: Sequence, relations: list[NeighborMap], limit: int, full: bool
 ) -> tuple[str, Callable[[list], np.ndarray], int, int]:
     """The text of a sweep, what it reads of the shared numbers, how many these are, and how many operations it has."""
     code = Code(WIDTH)
@@ -242,8 +242,8 @@ def _written(
             raise NotCompilable(f"Numbers of type {aval.dtype} at the sites of a lattice have no native rule.")
         names.append([Value(f"%r{i}.{j}", aval.dtype) for j in range(math.prod(aval.shape))])
         lanes.append(object_array(names[-1], aval.shape))
-    programs = [plan.program] * (2 if thorough else 1)
-    attempts, shared, operations, uniforms = attempted(code, programs, patterns, lanes, limit)
+    programs = [plan.program] * (2 if full else 1)
+    attempts, shared, operations, uniforms = lowered(code, programs, patterns, lanes, limit)
     memory = Memory(code, Cpu(WIDTH))
     text = _SWEEP.substitute(
         width=WIDTH,

@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from ..errors import NotCompilable
+from ..kernel import Buffers, Grouped, Sizes
 from ..lowering.llvm_builder import Code
 
 _GROUPS = Template("""\
@@ -61,67 +62,73 @@ class Cpu:
         """The members of a group lie side by side."""
         return str(self.width)
 
-    def wrap_kernel(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
-        """A loop over groups."""
-        words = {f"{name}_words": sizes[name] * self.width for name in ("state", "own")}
-        return _GROUPS.substitute(steps=steps, uniforms=uniforms, line=_LINE, **words)
+    @property
+    def layout(self) -> Grouped:
+        """Groups of members, one after the other."""
+        return Grouped(self.width)
 
-    def loop(self, text: str, sizes: dict[str, int]) -> "StepLoop":
-        """Machine code for this processor."""
-        loop = StepLoop(text, self.width, sizes["state"], sizes["path"], sizes["saved"], sizes["own"])
-        loop.try_out(sizes["uniforms"])
-        return loop
+    def wrap_kernel(self, steps: str, shared: str, sizes: Sizes) -> str:
+        """Return a loop over groups."""
+        words = {"state_words": sizes.state * self.width, "own_words": sizes.member * self.width}
+        return _GROUPS.substitute(steps=steps, uniforms=shared, line=_LINE, **words)
+
+    def link(self, text: str, sizes: Sizes) -> "CpuExecutable":
+        """Return machine code for this processor."""
+        executable = CpuExecutable(text, self.width, sizes)
+        executable.run(self.layout.allocate(sizes, self.width, 0, 0), 0, 1)  # a fault of the first call is found here
+        return executable
 
     def check(self, code: Code) -> None:
-        """All code will do."""
+        """A CPU runs all code."""
 
 
-class StepLoop:
-    """The compiled loop: steps n … n₁ − 1 of groups of `width` members, one group after the other.
+class CpuExecutable:
+    """Machine code that takes the steps n … stop − 1 of groups of `width` members, one group after the other.
 
-    A group is read from `state`, stepped until n₁ or until a step does not come out valid (it then stands before that
-    step), and written back. After every `every` steps the saved words go to the next slot.
+    A group is read from memory, stepped until `stop` or until a step is not valid (it then stands before that step),
+    and written back. After every `every` steps, the saved words go to the next slot.
     """
 
-    def __init__(self, text: str, width: int, words: int, columns: int, saved: int, own: int):
-        self.width, self.words, self.columns, self.saved, self.own = width, words, columns, saved, own
+    def __init__(self, text: str, width: int, sizes: Sizes):
+        self.width, self.sizes = width, sizes
         self._engine, address = compiled(text)
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         self._function = ctypes.CFUNCTYPE(None, *[integer] * 7, *[pointer] * 6)(address)
 
-    def try_out(self, uniforms: int) -> None:
-        """Call the code for no steps, so that a fault of the first call is found where the code is made."""
-        nothing = [np.zeros((1, *shape, self.width)) for shape in ((0, self.columns), (0, self.saved))]
-        state, own = (np.zeros((1, count, self.width), np.int64) for count in (self.words, self.own))
-        self(np.zeros(1, np.int64), 0, 0, 1, 0, state, np.zeros(uniforms), own, *nothing)
-
-    def __call__(
-        self,
-        n: np.ndarray,
-        n1: int,
-        base: int,
-        every: int,
-        first_slot: int,
-        state: np.ndarray,
-        uniforms: np.ndarray,
-        own: np.ndarray,
-        path: np.ndarray,
-        slots: np.ndarray,
-    ) -> None:
-        """Go on, in place: n (groups), state (groups, words, width), slots (groups, slots, saved, width).
-
-        `path` (groups, rows, columns, width) holds the increments from step `base` on, `uniforms` what is the same for
-        all members and steps, `own` (groups, own, width) what is each member's own.
-        """
-        groups, width = len(n), self.width
-        assert state.shape == (groups, self.words, width) and own.shape == (groups, self.own, width)
-        assert path.shape[0] == groups and path.shape[2:] == (self.columns, width)
-        assert slots.shape[0] == groups and slots.shape[2:] == (self.saved, width)
-        assert base <= n.min() and n1 <= base + path.shape[1] and n1 // every - first_slot <= slots.shape[1]
-        arrays = [np.ascontiguousarray(a) for a in (n, state, uniforms, own, path, slots)]
-        assert all(a is b for a, b in zip((n, state, slots), (arrays[0], arrays[1], arrays[5]), strict=True))
-        counts = groups, n1, base, every, first_slot, path.shape[1], slots.shape[1]
+    def run(self, buffers: Buffers, stop: int, every: int) -> None:
+        """Take steps, updating `buffers.n`, `buffers.state` and `buffers.saved` in place."""
+        b = buffers
+        self._check(b, stop, every)
+        inputs = [np.ascontiguousarray(a) for a in (b.shared, b.member, b.path)]
+        arrays = [b.n, b.state, *inputs, b.saved]
+        counts = len(b.n), stop, b.first_path_step, every, b.first_slot, b.path.shape[1], b.saved.shape[1]
         self._function(*counts, *(a.ctypes.data for a in arrays))
+
+    def _check(self, b: Buffers, stop: int, every: int) -> None:
+        """Raise ValueError unless all memory that the code reads and writes is there."""
+        groups, sizes, width = len(b.n), self.sizes, self.width
+        shapes = (
+            b.state.shape,
+            b.member.shape,
+            b.path.shape[::2],
+            b.path.shape[3:],
+            b.saved.shape[::2],
+            b.saved.shape[3:],
+        )
+        path, saved = (groups, sizes.path), (groups, sizes.saved)
+        if shapes != ((groups, sizes.state, width), (groups, sizes.member, width), path, (width,), saved, (width,)):
+            raise ValueError(f"Buffers of the shapes {shapes} do not fit a kernel of {sizes} and width {width}.")
+        if len(b.shared) < sizes.shared:
+            raise ValueError(f"The kernel reads {sizes.shared} shared words, but the buffers have {len(b.shared)}.")
+        if any(not a.flags.c_contiguous or a.itemsize != 8 for a in (b.n, b.state, b.saved)):
+            raise ValueError("The arrays n, state and saved must be contiguous and have words of eight bytes.")
+        first, end = b.first_path_step, b.first_path_step + b.path.shape[1]
+        if sizes.path and not (first <= b.n.min() and stop <= end):
+            raise ValueError(f"The path has the steps {first} … {end - 1}, but the run takes {b.n.min()} … {stop - 1}.")
+        if sizes.saved and stop // every - b.first_slot > b.saved.shape[1]:
+            raise ValueError(
+                f"The buffers have {b.saved.shape[1]} slots, but {stop // every - b.first_slot} are saved."
+            )
 
 
 # Compilation.

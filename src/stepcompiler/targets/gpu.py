@@ -13,11 +13,13 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from string import Template
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
 from ..errors import NotCompilable
+from ..kernel import Buffers, MembersLast, Sizes
 from ..lowering.llvm_builder import Code
 from .cpu import compiled
 
@@ -101,8 +103,13 @@ class Gpu:
         """How the index is found in the end."""
         return _SAME if self.emulated else _RELOAD
 
-    def wrap_kernel(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
-        """A kernel for one member."""
+    @property
+    def layout(self) -> MembersLast:
+        """Each word of all members, then the next one."""
+        return MembersLast()
+
+    def wrap_kernel(self, steps: str, shared: str, sizes: Sizes) -> str:
+        """Return a kernel for one member."""
         p = self.pointer
         arguments = ", ".join(f"{p} noalias %{name}" for name in _ARGUMENTS)
         kernel = f"define ptx_kernel void @advance({arguments}) #0 {{"
@@ -117,15 +124,15 @@ class Gpu:
         ]
         text = _THREAD.substitute(
             define=thread if self.emulated else kernel, find="" if self.emulated else _FIND,
-            scalars="\n".join(scalars), uniforms=uniforms, steps=steps,
+            scalars="\n".join(scalars), uniforms=shared, steps=steps,
         )  # fmt: skip
         if self.emulated:
             text += "\n" + _EMULATED.substitute(arguments=arguments.replace("noalias ", ""))
         return text
 
-    def loop(self, text: str, sizes: dict[str, int]) -> "DeviceLoop":
-        """What can be launched."""
-        return DeviceLoop(text, self.emulated, sizes["state"], sizes["path"], sizes["saved"], sizes["own"])
+    def link(self, text: str, sizes: Sizes) -> "GpuExecutable":
+        """Return the kernel, from which PTX is made for the GPU that launches it."""
+        return GpuExecutable(text, self.emulated, sizes)
 
     def check(self, code: Code) -> None:
         """Refuse what is too long for a thread."""
@@ -139,20 +146,30 @@ def too_long(length: int, most: int) -> str:
     return f"The step takes {length} operations, and beyond {most} a GPU's thread has too few registers."
 
 
-class DeviceLoop:
-    """A kernel: steps n … n₁ − 1 of members, each in a thread.
+class GpuExecutable:
+    """A kernel that takes the steps n … stop − 1 of members, each in a thread."""
 
-    Its arguments are (members, n₁, base, every, first slot), the uniforms, own (own, members), path (rows, columns,
-    members) from step `base` on, and, in place, n (members), state (words, members) and slots (slots, saved, members).
-    """
-
-    def __init__(self, text: str, emulated: bool, words: int, columns: int, saved: int, own: int):
-        self.text, self.words, self.columns, self.saved, self.own = text, words, columns, saved, own
+    def __init__(self, text: str, emulated: bool, sizes: Sizes):
+        self.text, self.sizes = text, sizes
         self.length = text.count(" = ")
         self._engine, address = compiled(text) if emulated else (None, 0)
         pointers = [ctypes.c_void_p] * len(_ARGUMENTS)
         self._function = ctypes.CFUNCTYPE(None, ctypes.c_int32, *pointers)(address) if emulated else None
         self._ptx: dict[int, str] = {}
+
+    def arguments(self, buffers: Buffers, stop: Any, every: int) -> tuple[Any, ...]:
+        """Return the arrays that the kernel takes: scalars, shared, member, path, then n, state and saved.
+
+        The kernel updates the last three in place. XLA takes no empty arrays, so that these become arrays of one zero.
+        """
+        b = buffers
+        scalars = np.array([len(b.n), stop, b.first_path_step, every, b.first_slot])
+        filled = (x if x.size else np.zeros(1) for x in (b.shared, b.member, b.path))
+        return scalars, *filled, b.n, *(x if x.size else np.zeros(1) for x in (b.state, b.saved))
+
+    def run(self, buffers: Buffers, stop: int, every: int) -> None:
+        """Take steps, updating `buffers.n`, `buffers.state` and `buffers.saved` in place; only for an emulated GPU."""
+        self.emulate(len(buffers.n), *self.arguments(buffers, stop, every))
 
     def ptx(self, capability: int) -> str:
         """The kernel `advance` for GPUs of this compute capability (90 for 9.0) or a newer one."""
@@ -162,8 +179,9 @@ class DeviceLoop:
         return self._ptx[arch]
 
     def emulate(self, threads: int, *arrays: np.ndarray) -> None:
-        """Let so many threads run, one after the other, on arrays in the order of the kernel's first arguments."""
-        assert self._function is not None
+        """Run this many threads, one after the other, on arrays in the order of `arguments`."""
+        if self._function is None:
+            raise ValueError("Only Gpu(emulated=True) runs kernels on this processor; a launcher runs those of a GPU.")
         addresses = [a.ctypes.data for a in arrays]
         self._function(threads, *addresses, *addresses[-3:])
 

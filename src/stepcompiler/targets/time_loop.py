@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import NotCompilable
+from ..kernel import Grouped, MembersLast, Sizes
 from ..lowering.llvm_builder import TYPES, Code, Value
 from .slp_vectorizer import packed
 
@@ -135,16 +136,21 @@ class Target(Protocol):
         """The lines that find a member in the end."""
         ...
 
-    def wrap_kernel(self, steps: str, uniforms: str, sizes: dict[str, int]) -> str:
-        """The whole text: the entry and the way to each member, around the steps of one."""
+    @property
+    def layout(self) -> Grouped | MembersLast:
+        """The order of words in memory."""
         ...
 
-    def loop(self, text: str, sizes: dict[str, int]) -> Any:
-        """What runs it."""
+    def wrap_kernel(self, steps: str, shared: str, sizes: Sizes) -> str:
+        """Return the whole text: the entry and the way to each member, around the steps of one."""
+        ...
+
+    def link(self, text: str, sizes: Sizes) -> Any:
+        """Return the executable for a text."""
         ...
 
     def check(self, code: Code) -> None:
-        """Refuse code that this target cannot run."""
+        """Raise `NotCompilable` for code that this target cannot run."""
         ...
 
 
@@ -169,8 +175,8 @@ class Inputs(NamedTuple):
     n: Value
 
 
-def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target, draw: Draw | None) -> Any:
-    """The loop around a step, made ready by the target. Of `attempts` at a step the first that is valid is taken."""
+def write_loop(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target, draw: Draw | None) -> str:
+    """Return the text of the loop around a step. The first valid one of the attempts at a step is taken."""
     target.check(code)
     state, own, path, uniforms, number = inputs
     accepted = [Value(f"%new{i}", x.dtype) for i, x in enumerate(attempts[0].results)]
@@ -202,8 +208,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     lines["moving"] += kept_pair
     lines["body"] = code.written()
     shared = [*uniforms, *(draw.uniforms if draw else [])]
-    sizes = {name: len(x) for name, x in zip(("state", "own", "path", "saved"), (state, own, path, saved), strict=True)}
-    sizes |= {"uniforms": len(shared)} | ({"path": 0} if draw else {})
+    sizes = Sizes(len(shared), len(own), len(state), 0 if draw else len(path), len(saved))
     about = {name: getattr(target, name) for name in ("pointer", "stride", "lane", "reload_index")}
     steps = _STEPS.substitute(
         {name: "\n".join(part) for name, part in lines.items()},
@@ -211,8 +216,7 @@ def written(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target,
     )  # fmt: skip
     steps = packed(steps, code.groups, "member") if code.groups else steps
     read = "\n".join(line for i, x in enumerate(shared) for line in memory.read_shared(i, x))
-    text = "\n".join([target.wrap_kernel(steps, read, sizes), *code.functions.values(), ATTRIBUTES])
-    return target.loop(text, sizes)
+    return "\n".join([target.wrap_kernel(steps, read, sizes), *code.functions.values(), ATTRIBUTES])
 
 
 ATTRIBUTES = """\

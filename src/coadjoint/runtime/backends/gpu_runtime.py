@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from stepcompiler.compile import native_loop
+from stepcompiler.compile import compile_step
 from stepcompiler.device_arrays import to_device
-from stepcompiler.targets.gpu import DeviceLoop, Gpu
+from stepcompiler.kernel import Buffers, Signature
+from stepcompiler.targets.gpu import Gpu, GpuExecutable
 
 _BLOCKS = (512, 256, 128, 64)  # threads in a block: those of a large one read the same code at about the same time
 
@@ -28,7 +29,7 @@ class GpuRuntime(Protocol):
     devices: list[Any]
     processors: int  # of one of them, each with its own registers
 
-    def call(self, loop: DeviceLoop, *arrays: Any) -> tuple[Array, ...]:
+    def call(self, loop: GpuExecutable, *arrays: Any) -> tuple[Array, ...]:
         """Run a kernel on arrays in the order of its arguments: n, state and slots after it, in place where it can."""
         ...
 
@@ -59,7 +60,7 @@ class XlaLauncher:
         self.capability = min(int(str(d.compute_capability).replace(".", "")) for d in devices)
         self.processors = processors_of(devices)
 
-    def call(self, loop: DeviceLoop, *arrays: Any) -> tuple[Array, ...]:
+    def call(self, loop: GpuExecutable, *arrays: Any) -> tuple[Array, ...]:
         """XLA's custom call."""
         shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays[4:]]
         blocks, size = threads_for(len(arrays[4]), self.processors)
@@ -94,7 +95,7 @@ class CudaLauncher:
             self.cuda.cuGetErrorString(code, ctypes.byref(text))
             raise RuntimeError(f"CUDA driver: {(text.value or b'').decode()} ({code}).")
 
-    def _function(self, loop: DeviceLoop, ordinal: int) -> ctypes.c_void_p:
+    def _function(self, loop: GpuExecutable, ordinal: int) -> ctypes.c_void_p:
         """The kernel, loaded into the context that JAX uses; that becomes this thread's."""
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self._check(self.cuda.cuDeviceGet(ctypes.byref(device), ordinal))
@@ -107,7 +108,7 @@ class CudaLauncher:
             self._functions[loop, ordinal] = function
         return self._functions[loop, ordinal]
 
-    def call(self, loop: DeviceLoop, *arrays: Any) -> tuple[Array, ...]:
+    def call(self, loop: GpuExecutable, *arrays: Any) -> tuple[Array, ...]:
         """A launch, to its end."""
         (device,) = arrays[4].devices()
         arrays = tuple(jax.device_put(a, device) for a in arrays)
@@ -134,7 +135,7 @@ class EmulatedGpu:
     def __init__(self, count: int = 1):
         self.devices = jax.local_devices(backend="cpu")[:1] * count
 
-    def call(self, loop: DeviceLoop, *arrays: Any) -> tuple[Array, ...]:
+    def call(self, loop: GpuExecutable, *arrays: Any) -> tuple[Array, ...]:
         """All threads."""
         copies = [np.array(a) for a in arrays]
         blocks, size = threads_for(len(copies[4]), self.processors)
@@ -173,13 +174,14 @@ def self_test(machine: GpuRuntime) -> None:
         return new, new, jnp.ones((), bool)
 
     number = jax.ShapeDtypeStruct((), jnp.float64)
-    loop = native_loop(step, [], [number], number, None, machine.target).loop
-    x = np.arange(1000.0)
-    arrays = np.array([1000, 2, 0, 1, 0]), np.zeros(1), np.ones((1, 1000)), np.zeros(1)
-    changed = np.zeros(1000, np.int64), x[None].copy(), np.zeros((2, 1, 1000))
-    device = machine.devices[0]
+    kernel = compile_step(step, Signature(member=[number], state=number), machine.target)
+    loop, x = kernel.executable, np.arange(1000.0)
+    buffers = Buffers(
+        n=np.zeros(1000, np.int64), state=x[None].copy(), shared=np.zeros(0), member=np.ones((1, 1000)),
+        path=np.zeros(0), saved=np.zeros((2, 1, 1000)),
+    )  # fmt: skip
     program = machine.jit(lambda *a: machine.call(loop, *a), (4, 5, 6))
-    n, state, slots = program(*jax.device_put((*arrays, *changed), device))
+    n, state, slots = program(*jax.device_put(loop.arguments(buffers, 2, 1), machine.devices[0]))
     expected = np.stack([3 * x + 1, 3 * (3 * x + 1) + 1])
     same = np.array_equal(np.asarray(slots)[:, 0], expected) and np.array_equal(np.asarray(state)[0], expected[1])
     if not same or np.any(np.asarray(n) != 2):

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from stepcompiler.targets.cpu import Cpu
+from stepcompiler.words import as_words, packed, unpacked
 
 from ...drivers import BLOCK
 from ..plan import Batch, Plan
@@ -25,7 +26,6 @@ from . import lattice_backend
 from .base import NotSupported, on_cpu
 from .native_reduction import CpuReduction
 from .nonconverged_steps import FallbackStepper
-from .packing import as_words, packed, unpacked
 from .path_sampling import IncrementSource, drawn_with_steps
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
 from .xla import InitialStateCache, StepDefinition, reduced_by_xla
@@ -94,13 +94,13 @@ class NativeStepper:
         )
         self.batch, self.full = batch, False
         kernel = program.kernel
-        self.words = kernel.pack(points)
-        groups, _, width = self.words.shape
-        self.shape = groups, width
-        self.n = np.full(groups, n)
+        self.buffers = kernel.native.allocate(batch.member.size)
+        self.buffers.n[:], self.buffers.state = n, kernel.pack(points)
+        self.shape = len(self.buffers.n), kernel.width
         self.held = KernelInputs(self.plan, batch, kernel.by_member)
         own = self.held.own(kernel)
-        self.own = packed(own, width) if own else np.zeros((groups, 0, width), np.int64)
+        if own:
+            self.buffers.member = packed(own, kernel.width)
         self._use(kernel)
 
     def _use(self, kernel: StepKernel) -> None:
@@ -108,25 +108,24 @@ class NativeStepper:
         known = self.program.uniforms
         if self.full not in known:
             known[self.full] = self.held.uniforms(kernel)
-        self.kernel, self.uniforms = kernel, known[self.full]
+        self.kernel, self.buffers.shared = kernel, known[self.full]
         self.source: IncrementSource | None = None
 
     def points(self) -> StepState:
         """Where the members are; not the words themselves, which the next steps write over."""
-        return self.kernel.unpack(self.words.copy())
+        return self.kernel.unpack(self.buffers.state.copy())
 
     def advance(self, n1: int) -> PyTree:
         """Native steps as far as they go, and other ones where they stop."""
         every = self.plan.save_every
-        first = int(self.n[0]) // every
+        first = int(self.buffers.n[0]) // every
         groups, width = self.shape
-        raw = np.empty((groups, n1 // every - first, self.kernel.native.loop.saved, width), np.int64)
-        while (low := int(self.n.min())) < n1:
-            base, path = self._path(low, n1)
-            end = min(n1, base + path.shape[1])
-            loop = self.kernel.native.loop
-            loop(self.n, end, base, every, first, self.words, self.uniforms, self.own, path, raw)
-            waiting = self.n < end
+        raw = np.empty((groups, n1 // every - first, self.kernel.native.sizes.saved, width), np.int64)
+        self.buffers.saved, self.buffers.first_slot = raw, first
+        while (low := int(self.buffers.n.min())) < n1:
+            end = self._load_path(low, n1)
+            self.kernel.native.run(self.buffers, end, every)
+            waiting = self.buffers.n < end
             if waiting.any() and not self._use_full_kernel():
                 self._hard(waiting, raw, first)
         return reduced(self.plan, self.reduction, self.kernel, raw, self.batch.n_members)
@@ -142,34 +141,37 @@ class NativeStepper:
         self._use(kernel)
         return True
 
-    def _path(self, low: int, n1: int) -> tuple[int, np.ndarray]:
-        """The step from which on increments are there, and these, as far as is good: none where the code draws them."""
+    def _load_path(self, low: int, n1: int) -> int:
+        """Put increments from step `low` on into the buffers, unless the kernel samples them; up to which step."""
         if self.kernel.drawn:
-            groups, width = self.shape
-            return low, np.empty((groups, n1 - low, 0, width))
+            return n1
         if self.source is None or n1 > self.covered:
             first = low // BLOCK
             window = self.plan.window(first) if first else self.plan.first_window
             self.covered = (first + self.plan.window_blocks) * BLOCK
-            self.source = IncrementSource(window, self.batch.member.reshape(self.shape), self.kernel.native.columns)
+            self.source = IncrementSource(
+                window, self.batch.member.reshape(self.shape), self.kernel.native.path_columns
+            )
         b = low // BLOCK
-        return b * BLOCK, self.source.draw(b, n1)
+        self.buffers.path, self.buffers.first_path_step = self.source.draw(b, n1), b * BLOCK
+        return min(n1, b * BLOCK + self.buffers.path.shape[1])
 
     def _hard(self, waiting: np.ndarray, raw: np.ndarray, first: int) -> None:
         """One step of the members of the groups that stopped, one by one."""
         every, width = self.plan.save_every, self.shape[1]
         lanes = np.flatnonzero(np.repeat(waiting, width))
         singly = FallbackStepper(
-            self.kernel, self.definition, self.plan, self.batch, self.held, int(self.n[waiting].min())
+            self.kernel, self.definition, self.plan, self.batch, self.held, int(self.buffers.n[waiting].min())
         )
-        before = self.words[waiting].swapaxes(1, 2).reshape(len(lanes), -1)
-        after = singly.step(lanes, before, np.repeat(self.n[waiting], width))
-        self.words[waiting] = after.reshape(-1, width, after.shape[1]).swapaxes(1, 2)
-        self.n = self.n + waiting
-        due = np.flatnonzero(waiting & (self.n % every == 0))
+        n, state = self.buffers.n, self.buffers.state
+        before = state[waiting].swapaxes(1, 2).reshape(len(lanes), -1)
+        after = singly.step(lanes, before, np.repeat(n[waiting], width))
+        state[waiting] = after.reshape(-1, width, after.shape[1]).swapaxes(1, 2)
+        n += waiting
+        due = np.flatnonzero(waiting & (n % every == 0))
         if len(due):
             saved = self.kernel.pack(take_snapshot(self.plan.integrator, None, self.points()))
-            raw[due, self.n[due] // every - 1 - first] = saved[due]
+            raw[due, n[due] // every - 1 - first] = saved[due]
 
 
 def reduced(plan: Plan, reduction: CpuReduction | None, kernel: StepKernel, raw: np.ndarray, count: int) -> PyTree:
@@ -179,7 +181,7 @@ def reduced(plan: Plan, reduction: CpuReduction | None, kernel: StepKernel, raw:
     """
     if plan.save is None and reduction is not None:
         return reduction.batch(raw, count)
-    shapes = kernel.native.saved
+    shapes = kernel.native.saved_shape
     leaves = jax.tree.leaves(shapes)
     flat = unpacked(raw, [s.shape for s in leaves], [s.dtype for s in leaves])
     rows: Snapshot = jax.tree.unflatten(jax.tree.structure(shapes), [x[:count] for x in flat])

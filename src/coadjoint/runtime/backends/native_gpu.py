@@ -16,8 +16,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from stepcompiler.cache import LRUCache
+from stepcompiler.kernel import Buffers, Kernel
 from stepcompiler.targets.cpu import Cpu
-from stepcompiler.targets.gpu import LONGEST, RESIDENT, DeviceLoop, too_long
+from stepcompiler.targets.gpu import LONGEST, RESIDENT, too_long
+from stepcompiler.words import as_words, words_in
 
 from ...drivers import BLOCK
 from ..executors import cores
@@ -29,7 +31,6 @@ from .gpu_runtime import GpuRuntime
 from .native import reduced_rows, saved_rows
 from .native_reduction import CpuReduction, ReductionKernels, constants, reduction_for
 from .nonconverged_steps import FallbackStepper
-from .packing import as_words, words_in
 from .path_sampling import IncrementSource
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
 from .xla import StepDefinition, initial_batch
@@ -56,12 +57,12 @@ def prepare(plan: Plan) -> "GpuProgram | NotSupported":
         given = kernel_for(plan, machine.target)
         if isinstance(given, NotSupported):
             return NotSupported(f"On a GPU: {given.reason}")
-        if given.native.columns and plan.backend == "auto":
+        if given.native.path_columns and plan.backend == "auto":
             return NotSupported(
                 "On a GPU: a kernel cannot draw this path, and from memory it would take longer than here."
             )
         kernel = given
-    length = kernel.native.loop.length
+    length = kernel.native.executable.length
     if plan.backend == "auto" and length > LONGEST:
         return NotSupported(f"On a GPU: {too_long(length, LONGEST)}")
     return GpuProgram(plan, kernel, machine)
@@ -99,7 +100,7 @@ class GpuProgram:
     def slots(self, batch: Batch) -> int:
         """As many as fit, or as the run needs, up to a power of 2: runs of about one length are one program."""
         needed = max(1, self.plan.steps // self.plan.save_every)
-        fitting = max(1, _SLOTS // (self.kernel.native.loop.saved * batch.n_members))
+        fitting = max(1, _SLOTS // (self.kernel.native.sizes.saved * batch.n_members))
         return min(fitting, 1 << (needed - 1).bit_length())
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
@@ -150,7 +151,7 @@ class GpuStepper:
         leaves = [np.asarray(x) for x in jax.tree.leaves(points)]
         alike = all(x.strides[0] == 0 for x in leaves)  # what is the same for all members is sent once
         state = np.concatenate([as_words(x[: 1 if alike else count]).T for x in leaves])
-        rooms = (count,), (len(state), count), (program.slots(batch), program.kernel.native.loop.saved, count)
+        rooms = (count,), (len(state), count), (program.slots(batch), program.kernel.native.sizes.saved, count)
         begin = _programs.get(("begin", rooms), lambda: jax.jit(partial(_begun, rooms)))
         self.n, self.state, self.slots = begin(*self._put((np.asarray(n), np.ascontiguousarray(state))))
         own = [as_words(np.asarray(x)[:count]).T for x in self.held.own(program.kernel)]
@@ -163,8 +164,8 @@ class GpuStepper:
     def _use(self, kernel: StepKernel) -> None:
         """Go on with this kernel."""
         self.kernel, machine = kernel, self.program.machine
-        self.uniforms = self._put(np.append(self.held.uniforms(kernel), 0.0))
-        loop = kernel.native.loop
+        self.uniforms = self._put(self.held.uniforms(kernel))
+        loop = kernel.native.executable
 
         def launch(*arrays: Array) -> tuple[Array, ...]:
             n, state, slots = machine.call(loop, *arrays)
@@ -186,9 +187,9 @@ class GpuStepper:
         first, low = self.at // every, self.at
         while low < n1:
             base, end, path = self._path(low, n1)
-            scalars = np.array([self.batch.n_members, end, base, every, first])
-            given = scalars, self.uniforms, self.own, path, self.n, self.state, self.slots
-            self.n, self.state, self.slots, least = self.launch(*given)
+            buffers = Buffers(self.n, self.state, self.uniforms, self.own, path, self.slots, base, first)
+            arguments = self.kernel.native.executable.arguments(buffers, end, every)
+            self.n, self.state, self.slots, least = self.launch(*arguments)
             low = int(least)
             if low < end and not self._use_full_kernel():
                 low = self._hard(end, first)
@@ -198,13 +199,13 @@ class GpuStepper:
     def _path(self, low: int, n1: int) -> tuple[int, int, Any]:
         """The step from which on increments are there, up to which, and the increments (steps, columns, members)."""
         kernel, plan = self.kernel, self.plan
-        if kernel.drawn or not kernel.native.columns:
+        if kernel.drawn or not kernel.native.path_columns:
             return 0, n1, np.zeros(1)
         if self.source is None or n1 > self.covered:
             first, width = low // BLOCK, width_of(plan)
             window = plan.window(first) if first else plan.first_window
             self.covered = (first + plan.window_blocks) * BLOCK
-            self.source = IncrementSource(window, self.batch.member.reshape(-1, width), kernel.native.columns)
+            self.source = IncrementSource(window, self.batch.member.reshape(-1, width), kernel.native.path_columns)
         rows = self.source.draw(low // BLOCK, n1)
         base = low // BLOCK * BLOCK
         path = rows.transpose(1, 2, 0, 3).reshape(rows.shape[1], rows.shape[2], -1)[:, :, : self.batch.n_members]
@@ -253,7 +254,7 @@ class GpuStepper:
             take = _programs.get("one time", lambda: jax.jit(_one_time, static_argnums=2))
             times = (take(self.slots, np.asarray(k), program.reduction.values) for k in range(saved))
             return program.reduction.batches(list(times), len(self.batch.indices), self.batch.n_members)
-        shapes = self.kernel.native.saved
+        shapes = self.kernel.native.saved_shape
         fetched = min(len(self.slots), 1 << (saved - 1).bit_length()) if saved else 0  # one program for several numbers
         words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :saved]
         out, at = [], 0
@@ -302,7 +303,7 @@ class DeviceReduction:
 
     def __init__(self, machine: GpuRuntime, reduction: ReductionKernels, size: int):
         self.machine, self.reduction, self.size = machine, reduction, size
-        self.constants = [np.append(constants(x), 0.0) for x in (reduction.single, reduction.merge)]
+        self.constants = [constants(x) for x in (reduction.single, reduction.merge)]
 
     @property
     def values(self) -> int:
@@ -311,7 +312,7 @@ class DeviceReduction:
 
     def batches(self, rows: list[Any], batches: int, count: int) -> PyTree:
         """The accumulators (tiles, times, …) of words (words, members) at some times."""
-        key = self.reduction.single.loop, self.reduction.merge.loop, self.machine, self.size, batches, count
+        key = self.reduction.single.executable, self.reduction.merge.executable, self.machine, self.size, batches, count
         program = _programs.get(key, lambda: self.machine.jit(partial(self._one, batches, count)))
         made = [program(x) for x in rows]
         if not made:
@@ -324,21 +325,23 @@ class DeviceReduction:
         """Accumulators (words, tiles) of the words (words, members) at one time."""
         words, size = self.reduction.words, self.size
         x = jnp.pad(x, ((0, 0), (0, batches * size - count)))
-        acc = self._call(self.reduction.single.loop, self.constants[0], x).reshape(words, batches, size)
+        acc = self._call(self.reduction.single, self.constants[0], x).reshape(words, batches, size)
         member = np.arange(batches * size).reshape(batches, size)
         half = size
         while half > 1:
             half //= 2
             first, second = acc[:, :, :half], acc[:, :, half:]
             both = jnp.concatenate([first, second]).reshape(2 * words, batches * half)
-            merged = self._call(self.reduction.merge.loop, self.constants[1], both).reshape(words, batches, half)
+            merged = self._call(self.reduction.merge, self.constants[1], both).reshape(words, batches, half)
             here = member[:, half : 2 * half] < count
             acc = merged if here.all() else jnp.where(here, merged, first)
         return acc[:, :, 0]
 
-    def _call(self, loop: DeviceLoop, uniforms: np.ndarray, own: Array) -> Array:
+    def _call(self, kernel: Kernel, shared: np.ndarray, own: Array) -> Array:
         """A kernel on words (own, lanes)."""
         lanes = own.shape[1]
-        scalars, nothing = np.array([lanes, 1, 0, 1, 0]), np.zeros(1)
-        changed = jnp.zeros(lanes, jnp.int64), jnp.zeros(1), jnp.zeros((1, loop.saved, lanes), jnp.int64)
-        return self.machine.call(loop, scalars, uniforms, own, nothing, *changed)[2][0]
+        buffers = Buffers(
+            n=jnp.zeros(lanes, jnp.int64), state=np.zeros(0), shared=shared, member=own, path=np.zeros(0),
+            saved=jnp.zeros((1, kernel.sizes.saved, lanes), jnp.int64),
+        )  # fmt: skip
+        return self.machine.call(kernel.executable, *kernel.executable.arguments(buffers, 1, 1))[2][0]

@@ -15,13 +15,14 @@ import numpy as np
 from jaxtyping import PyTree
 
 from stepcompiler.cache import LRUCache
-from stepcompiler.compile import NativeLoop, native_loop
+from stepcompiler.compile import compile_step
+from stepcompiler.kernel import Kernel, Signature
 from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.time_loop import Target
+from stepcompiler.words import packed, unpacked, words_in
 
 from ..plan import Plan
 from .base import NotSupported, attempt_native
-from .packing import packed, unpacked, words_in
 
 LARGEST = 256  # words of an accumulator, …
 _OPERATIONS = 2000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
@@ -32,15 +33,15 @@ _made: LRUCache["ReductionKernels | None"] = LRUCache()
 class ReductionKernels(NamedTuple):
     """A reducer of one kind of saved values as native code."""
 
-    single: NativeLoop  # own: what is saved of a member; saved: its accumulator
-    merge: NativeLoop  # own: two accumulators; saved: theirs together
+    single: Kernel  # own: what is saved of a member; saved: its accumulator
+    merge: Kernel  # own: two accumulators; saved: theirs together
     accumulator: PyTree  # shapes and types
     values: int  # words of what is saved of a member
 
     @property
     def words(self) -> int:
         """Of an accumulator."""
-        return self.single.loop.saved
+        return self.single.sizes.saved
 
     def leaves(self, words: np.ndarray) -> PyTree:
         """Accumulators as arrays from words (lanes / width, words, width)."""
@@ -96,18 +97,18 @@ def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> R
 
     of = jax.tree.leaves(values)
     pair = jax.tree.leaves(accumulator) * 2
-    first = native_loop(single, [], of, None, None, target, _OPERATIONS)
-    second = native_loop(merge, [], pair, None, None, target, _OPERATIONS)
+    first = compile_step(single, Signature(member=of), target, max_operations=_OPERATIONS)
+    second = compile_step(merge, Signature(member=pair), target, max_operations=_OPERATIONS)
     for made in first, second:
-        like = [(s.shape, s.dtype) for s in jax.tree.leaves(made.saved)]
+        like = [(s.shape, s.dtype) for s in jax.tree.leaves(made.saved_shape)]
         if like != [(s.shape, s.dtype) for s in jax.tree.leaves(accumulator)]:
             return None
     return ReductionKernels(first, second, accumulator, sum(words_in(x.shape, x.dtype) for x in of))
 
 
-def constants(native: NativeLoop) -> np.ndarray:
+def constants(native: Kernel) -> np.ndarray:
     """What the code reads of the reducer's own numbers."""
-    return native.uniforms([])
+    return native.shared_words([])
 
 
 # On a CPU.
@@ -118,7 +119,7 @@ class CpuReduction:
 
     def __init__(self, reduction: ReductionKernels):
         self.reduction = reduction
-        self.width = reduction.single.loop.width
+        self.width = reduction.single.width
         self.constants = {id(x): constants(x) for x in (reduction.single, reduction.merge)}
 
     @staticmethod
@@ -156,15 +157,14 @@ class CpuReduction:
         out = self._call(self.reduction.merge, packed(rows, self.width)[:, None])
         return jax.tree.map(lambda x: x[:times], self.reduction.leaves(out[:, 0]))
 
-    def _call(self, native: NativeLoop, own: np.ndarray) -> np.ndarray:
+    def _call(self, native: Kernel, own: np.ndarray) -> np.ndarray:
         """Native code on words (groups, times, own, width)."""
         groups, times, words, width = own.shape
         lanes = groups * times
-        out = np.empty((lanes, 1, native.loop.saved, width), np.int64)
-        nothing = np.empty((lanes, 0, width)), np.empty((lanes, 1, 0, width))
-        own = np.ascontiguousarray(own).reshape(lanes, words, width)
-        native.loop(np.zeros(lanes, np.int64), 1, 0, 1, 0, nothing[0], self.constants[id(native)], own, nothing[1], out)
-        return out.reshape(groups, times, -1, width)
+        buffers = native.allocate(lanes * width, slots=1)
+        buffers.shared, buffers.member = self.constants[id(native)], own.reshape(lanes, words, width)
+        native.run(buffers, stop=1)
+        return buffers.saved.reshape(groups, times, -1, width)
 
     def _present(self, merged: np.ndarray, first: np.ndarray, half: int, count: int) -> np.ndarray:
         """What was merged; where the second of a pair, `half` members further on, is padding, the first."""

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Int
 
 from stepcompiler.cache import LRUCache
+from stepcompiler.words import as_words
 
 from ...drivers import BLOCK, Window
 from ..lapack_lock import run_exclusive
 from ..plan import Batch, Plan
 from ..run_state import TimeGrid
-from .packing import as_words
 from .path_sampling import IncrementSource
 from .step_kernels import KernelInputs, StepKernel
 from .xla import StepDefinition, careful_step
@@ -54,15 +54,15 @@ class FallbackStepper:
         copies = lambda x: np.repeat(x[:, :, None], width, axis=2)
         own = [as_words(np.asarray(x)[lanes]) for x in self.held.own(kernel)]
         given = copies(np.concatenate(own, axis=1)) if own else np.zeros((count, 0, width), np.int64)
-        path = np.empty((count, BLOCK, 0, width))
+        buffers = kernel.native.allocate(count * width, slots=1)
         if not kernel.drawn:
             member = np.repeat(self.batch.member[lanes][:, None], width, axis=1)
-            path = IncrementSource(self.window, member, kernel.native.columns).draw(n // BLOCK, n + 1)
-        at, state = np.full(count, n), copies(words)
-        raw = np.empty((count, 1, kernel.native.loop.saved, width), np.int64)
-        uniforms, base = self.held.uniforms(kernel), n // BLOCK * BLOCK
-        kernel.native.loop(at, n + 1, base, n + 1, 0, state, uniforms, given, path, raw)
-        return state[:, :, 0], at == n
+            source = IncrementSource(self.window, member, kernel.native.path_columns)
+            buffers.path, buffers.first_path_step = source.draw(n // BLOCK, n + 1), n // BLOCK * BLOCK
+        buffers.n[:], buffers.state = n, copies(words)
+        buffers.shared, buffers.member = self.held.uniforms(kernel), given
+        kernel.native.run(buffers, n + 1, save_every=n + 1)
+        return buffers.state[:, :, 0], buffers.n == n
 
     def _carefully(self, lane: int, words: np.ndarray, n: int) -> np.ndarray:
         """Words after step n by the program with all fallbacks."""

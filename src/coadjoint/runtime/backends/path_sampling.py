@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepcompiler.cache import LRUCache
-from stepcompiler.compile import Drawing, NativeLoop, dynamic_input, native_loop
+from stepcompiler.compile import compile_step
+from stepcompiler.kernel import Buffers, Kernel, PathSampler, Signature, dynamic_input
 from stepcompiler.targets.cpu import Cpu
 
 from ...drivers import BLOCK, BrownianWindow, Increment, Window
@@ -21,7 +22,7 @@ _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory, or of its motions
 _MANY = 16  # motions: more are drawn one by one, by one program for all of them
 _CELLS = 16  # intervals of a step: so many of one member stand side by side better than members
 
-_loops: LRUCache[NativeLoop | NotSupported] = LRUCache()
+_loops: LRUCache[Kernel | NotSupported] = LRUCache()
 
 
 class IncrementSource:
@@ -47,8 +48,7 @@ class IncrementSource:
         if ready is not None:
             own = np.broadcast_to(members[:, None, :], (groups, 1, width * self.side))
             lanes = np.broadcast_to(np.arange(self.side).repeat(width), own.shape)
-            self.own = np.concatenate([own, lanes], axis=1)
-            self.uniforms = ready[1]
+            self.buffers = _buffers(ready, np.concatenate([own, lanes], axis=1))
             self.rows = np.empty((groups, self.blocks * BLOCK // (2 * self.side), 2 * len(columns), width * self.side))
 
     def draw(self, b: int, end: int) -> Float[np.ndarray, "groups steps columns width"]:
@@ -69,8 +69,7 @@ class IncrementSource:
             out = out[:, : 2 * self.side * count]
         groups, _, numbers, width = self.rows.shape
         rows = self.rows.reshape(-1)[: groups * count * numbers * width].reshape(groups, count, numbers, width)
-        n, state, path = np.full(groups, first), np.empty((groups, 0, width)), np.empty((groups, count, 0, width))
-        self.native.loop(n, first + count, first, 1, first, state, self.uniforms, self.own, path, rows)
+        _draw_rows(self.native, self.buffers, first, rows)
         if self.singly:
             out[:] = rows.reshape(out.shape[0], out.shape[3], *out.shape[1:3]).transpose(0, 2, 3, 1)
             return out
@@ -84,7 +83,7 @@ class PerChannelSource:
     """Many Brownian motions, each drawn by itself: those of a trajectory, or the members, stand side by side."""
 
     def __init__(self, ready: "Ready", members: np.ndarray, columns: np.ndarray, rows: int):
-        self.native, self.uniforms = ready
+        self.native = ready[0]
         self.alone = members.size == 1
         groups, width = members.shape
         if self.alone:  # columns side by side; some more at the end
@@ -93,7 +92,7 @@ class PerChannelSource:
         else:  # group after group, column after column
             each = np.broadcast_to(np.tile(columns, groups)[:, None], (groups * len(columns), width))
             member = np.repeat(members, len(columns), axis=0)
-        self.own = np.stack([member, each], axis=1)
+        self.buffers = _buffers(ready, np.stack([member, each], axis=1))
         self.rows = np.empty((len(each), rows, 2, each.shape[1]))
 
     @classmethod
@@ -110,8 +109,7 @@ class PerChannelSource:
         count, first = blocks * BLOCK // 2, b * BLOCK // 2
         side, _, _, width = self.rows.shape
         rows = self.rows.reshape(-1)[: side * count * 2 * width].reshape(side, count, 2, width)
-        n, state, path = np.full(side, first), np.empty((side, 0, width)), np.empty((side, count, 0, width))
-        self.native.loop(n, first + count, first, 1, first, state, self.uniforms, self.own, path, rows)
+        _draw_rows(self.native, self.buffers, first, rows)
         groups, steps, columns, _ = out.shape
         if self.alone:
             out[0, :, :, 0] = rows.transpose(1, 2, 0, 3).reshape(steps, -1)[:, :columns]
@@ -120,7 +118,21 @@ class PerChannelSource:
         return out
 
 
-Ready = tuple[NativeLoop, np.ndarray]  # native code, and the numbers that it reads of the window
+Ready = tuple[Kernel, np.ndarray]  # the kernel, and the words that it reads of the window
+
+
+def _buffers(ready: Ready, member: np.ndarray) -> Buffers:
+    """The memory of a kernel for groups of members with these numbers."""
+    kernel, shared = ready
+    buffers = kernel.allocate(member.shape[0] * member.shape[2])
+    buffers.member, buffers.shared = np.ascontiguousarray(member), shared
+    return buffers
+
+
+def _draw_rows(kernel: Kernel, buffers: Buffers, first: int, rows: np.ndarray) -> None:
+    """Write the increments of pairs of steps from pair `first` on into rows (groups, pairs, numbers, width)."""
+    buffers.n[:], buffers.first_slot, buffers.saved = first, first, rows
+    kernel.run(buffers, first + rows.shape[1])
 
 
 def _ready(window: Window, columns: tuple[int, ...], width: int, side: int) -> Ready | None:
@@ -128,7 +140,9 @@ def _ready(window: Window, columns: tuple[int, ...], width: int, side: int) -> R
     leaves, treedef = jax.tree.flatten(window)
     key = treedef, tuple((np.shape(x), x.dtype) for x in leaves), columns, width, side
     native = _loops.get(key, lambda: attempt_native(lambda: _make(window, columns, width, side)))
-    ready = native if isinstance(native, NotSupported) else attempt_native(lambda: (native, native.uniforms(leaves)))
+    ready = (
+        native if isinstance(native, NotSupported) else attempt_native(lambda: (native, native.shared_words(leaves)))
+    )
     return None if isinstance(ready, NotSupported) else ready
 
 
@@ -152,7 +166,7 @@ def drawn_with_steps(plan: Plan) -> bool:
     return few and plan.members is not None and plan.batch_size >= _SIDE_BY_SIDE
 
 
-def drawing(window: Window) -> Drawing:
+def drawing(window: Window) -> PathSampler:
     """The path as a function that code can evaluate; code is not made of it where the driver has no such function."""
     leaves, treedef = jax.tree.flatten(window)
 
@@ -160,10 +174,10 @@ def drawing(window: Window) -> Drawing:
         increments = jax.tree.unflatten(treedef, shared).pair(member, k)
         return jnp.stack(_columns(increments, 2, columns), axis=1)
 
-    return Drawing(pair, [dynamic_input(x) for x in leaves])
+    return PathSampler(pair, [dynamic_input(x) for x in leaves])
 
 
-def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> NativeLoop:
+def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Kernel:
     pair, shared = drawing(window)
     treedef = jax.tree.structure(window)
 
@@ -180,7 +194,7 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Na
         return None, drawn, jnp.ones((), bool)
 
     integer = jax.ShapeDtypeStruct((), jnp.int64)
-    return native_loop(step, shared, [integer, integer], None, None, Cpu(width), _OPERATIONS)
+    return compile_step(step, Signature(shared, [integer, integer]), Cpu(width), max_operations=_OPERATIONS)
 
 
 @partial(jax.jit, static_argnums=(4, 5))

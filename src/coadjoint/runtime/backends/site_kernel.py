@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from stepcompiler.cache import LRUCache
-from stepcompiler.compile import dynamic_input
 from stepcompiler.errors import NotCompilable
+from stepcompiler.kernel import dynamic_input
 from stepcompiler.lattices.lattice_loops import Place, Sweep, split_at_barriers
 from stepcompiler.lattices.lattice_lowering import OneSite
 from stepcompiler.lattices.site_values import PerSite

@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from stepcompiler.cache import LRUCache
-from stepcompiler.compile import NativeLoop, constant_pattern, dynamic_input, native_loop
+from stepcompiler.compile import compile_step
+from stepcompiler.kernel import Kernel, Signature, constant_pattern, dynamic_input
 from stepcompiler.targets.time_loop import Target
+from stepcompiler.words import packed, unpacked
 
 from ...drivers import Increment
 from ...integrators.base import Integrator
@@ -20,7 +22,6 @@ from ..member_params import with_params
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, take_snapshot, try_step
 from .base import NotSupported, attempt_native
-from .packing import packed, unpacked
 from .path_sampling import drawing
 
 OPERATIONS = 20_000  # scalar operations up to which native code pays: beyond, compiling takes too long
@@ -30,7 +31,7 @@ WIDTH = 8  # members side by side on a CPU
 class StepKernel(NamedTuple):
     """The native loop of a system and a method, and how their points are laid out in it."""
 
-    native: NativeLoop
+    native: Kernel
     drawn: bool  # whether it draws the path itself, and so reads who a member is
     by_member: tuple[bool, ...]  # which numbers of the system lead with members
     treedef: Any  # of a point
@@ -40,7 +41,7 @@ class StepKernel(NamedTuple):
     @property
     def width(self) -> int:
         """Members side by side."""
-        return self.native.loop.width
+        return self.native.width
 
     def pack(self, tree: PyTree) -> np.ndarray:
         """Arrays that lead with members as words (groups, words, width)."""
@@ -119,7 +120,10 @@ def width_of(plan: Plan) -> int:
 def shared_inputs(plan: Plan, kernel: StepKernel, system: System) -> np.ndarray:
     """What a kernel reads of what all members share: numbers of the system, times, and constants of the path."""
     numbers = [x for x, m in zip(_numbers(system), kernel.by_member, strict=True) if not m]
-    words, drawn = kernel.native.uniforms([*numbers, plan.time_grid.t0, plan.time_grid.dt]), kernel.native.drawn
+    words, drawn = (
+        kernel.native.shared_words([*numbers, plan.time_grid.t0, plan.time_grid.dt]),
+        kernel.native.sampler_words,
+    )
     return words if drawn is None else np.concatenate([words, drawn(jax.tree.leaves(plan.first_window))])
 
 
@@ -152,9 +156,8 @@ def _make(
     if drawn:
         own, draw = [*own, jax.ShapeDtypeStruct((), np.int64)], drawing(plan.first_window)
     steps = partial(step, from_near(fast)), partial(step, fast) if full else None
-    native = native_loop(
-        steps[0], [*patterns, scalar, scalar], own, point, plan.increment_shape, target, OPERATIONS, steps[1], draw
-    )
+    signature = Signature([*patterns, scalar, scalar], own, point, plan.increment_shape)
+    native = compile_step(steps[0], signature, target, fallback=steps[1], path_sampler=draw, max_operations=OPERATIONS)
     words = jax.tree.leaves(point)
     layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)
     return StepKernel(native, drawn, by_member, jax.tree.structure(point), *layout)

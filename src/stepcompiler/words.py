@@ -1,27 +1,31 @@
-"""Numbers as words of eight bytes, as native code reads them."""
+"""Arrays as words of eight bytes, the form in which kernels read and write them.
+
+A number of any type takes one word; a complex number takes two. Narrow integers and truth values are widened.
+"""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 
 def as_words(x: Any) -> np.ndarray:
-    """An array with a leading axis as words (leading, words)."""
+    """Return an array with a leading axis as words (leading, words)."""
     a = np.asarray(x)
-    if a.dtype.kind == "c":  # a word for each part
+    if a.dtype.kind == "c":
         a = np.ascontiguousarray(a)[..., None].view(np.float64)
     a = np.ascontiguousarray(a if a.dtype.itemsize == 8 else a.astype(np.int64))
     return a.reshape(len(a), math.prod(a.shape[1:])).view(np.int64)
 
 
 def words_in(shape: Any, dtype: Any) -> int:
-    """Words that an array takes."""
+    """Return the number of words that an array takes."""
     return math.prod(shape) * (2 if np.dtype(dtype).kind == "c" else 1)
 
 
-def packed(leaves: list, width: int) -> np.ndarray:
-    """Arrays that lead with members as words, (groups, words, width)."""
+def packed(leaves: Sequence, width: int) -> np.ndarray:
+    """Return arrays that lead with members as words (groups, words, width)."""
 
     def words(x: Any) -> np.ndarray:
         a = as_words(x)
@@ -31,7 +35,7 @@ def packed(leaves: list, width: int) -> np.ndarray:
 
 
 def unpacked(words: np.ndarray, shapes: Any, dtypes: Any) -> list[np.ndarray]:
-    """Arrays (members, times, …) from words (groups, times, words, width)."""
+    """Return arrays (members, times, …) from words (groups, times, words, width)."""
     groups, times, _, width = words.shape
     out, at = [], 0
     for shape, dtype in zip(shapes, dtypes, strict=True):

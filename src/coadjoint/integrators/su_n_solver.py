@@ -59,6 +59,9 @@ from .extrapolation import Prediction, StepHistory, append_step, extrapolate
 from .su_n_series import approximate_tanh, inverse_minus_one, tanh, tanh_derivative, truncation_error
 
 _ROUND_OFF = 2e-16
+_DRIFT = (
+    2e-18  # spectral error per step that is accepted, over ‖W‖: errors of successive steps have one sign, and add up
+)
 _INNER = 6  # times that what δ calls for is followed in turn …
 _LEFT = 0.8  # … until so much of the tolerance is left
 _NEXT = 0.004  # of the tolerance: a larger δ is followed where the next steps start from this one, and would inherit it
@@ -98,6 +101,7 @@ class _Iterate(NamedTuple):
     tanh: Pair | None  # of S, which is a, if that is not S
     D: Pair
     E: Pair
+    error: Float[Array, ""]  # of E, relative to (1 − a)⁻¹
     stale: Bool[Array, ""]  # whether a is tanh S to a few digits only
     reach: Float[Array, ""]  # what the series of a leaves out, relative
     rate: Float[Array, ""]  # at which δ fell when it was followed
@@ -192,8 +196,8 @@ class _Step:
         left = (jnp.abs(c[k]) * size * ratio + digits) / jnp.where(self.size > 0, self.size, 1.0)
         return M - _COTH[0] * x1 - _COTH[1] * x3 + rest.astype(F64), left
 
-    def start(self, guess: Pair | None) -> tuple[_Iterate, Float[Array, ""]]:
-        """S, D and E to a few digits; how many digits corrections will have."""
+    def start(self, guess: Pair | None) -> _Iterate:
+        """S, D and E to a few digits."""
         exp, w = self.rule.exp, self.w
         if guess is None:
             s = self.approximate_half_zeta(None)
@@ -201,7 +205,7 @@ class _Step:
                 s = s + self.linear(skew(product(s, w, Level.LEAST)))
         else:
             s = guess.astype(F32)
-        E, digits, reach = inverse_minus_one(s, exp)
+        E, _, _ = inverse_minus_one(s, exp)
         F = product(E, w, Level.FINE)
         FE = symmetric_product(F, dagger(E), Level.LOW)
         D = skew(F) + FE
@@ -210,39 +214,36 @@ class _Step:
             M = M - skew(product(s, ends, Level.LEAST)) / 3
         delta = self.approximate_half_zeta(M) - s
         y, G = self.state_response(delta, w + D, E, Level.LEAST)
-        moved_E = E + delta
-        if guess is None:  # δ is not so small that what is of second order in s and δ could be left out
-            z = product(s, delta, Level.LEAST)
-            moved_E = moved_E + z + dagger(z)
-        else:
-            digits = digits + reach * norm(delta)
         more = self.linear(self.mean_response(delta, y, G, s, ends))
         S = project_skew((s + delta + more).astype(F64))
         rate = norm(more) / jnp.maximum(norm(delta), 1e-300)
         a = approximate_tanh(S) if exp else S
         return self._first_iterate(
-            S, a, (D + skew(G)).astype(F64), moved_E, jnp.asarray(exp), jnp.zeros(()), rate
-        ), digits
+            S, a, (D + skew(G)).astype(F64), E + delta + more, jnp.asarray(exp), jnp.zeros(()), rate
+        )
 
-    def from_prediction(self, start: Prediction) -> tuple[_Iterate, Float[Array, ""]]:
-        """The same from what earlier steps predict; E by a step of Newton's, X ← X + X(1 − (1 − a)X)."""
+    def from_prediction(self, start: Prediction) -> _Iterate:
+        """The same, predicted from earlier steps."""
         S = project_skew(start.S)
         a, reach = tanh(S) if self.rule.exp else (S, jnp.zeros(()))
-        R = a.astype(F32) - start.E + product(a, start.E, Level.FINE)
-        E = start.E + R + product(start.E, R, Level.LEAST)
-        digits = norm(R) ** 2 + DIGITS[on_gpu()]
-        return self._first_iterate(S, a, start.D, E, jnp.zeros((), bool), reach, start.rate), digits
+        return self._first_iterate(S, a, start.D, start.E, jnp.zeros((), bool), reach, start.rate)
+
+    def inverse(self, a: Pair, E: Pair) -> tuple[Pair, Float[Array, ""]]:
+        """A better E, by a step of Newton's method, X ← X + X(1 − (1 − a)X), and its error relative to X."""
+        R = a.astype(F32) - E + product(a, E, Level.FINE)
+        return E + R + product(E, R, Level.LEAST), norm(R) ** 2 + DIGITS[on_gpu()]
 
     def _first_iterate(self, S: Pair, a: Pair, D: Pair, E: Pair, stale: Array, reach: Array, rate: Array) -> _Iterate:
         """Before the first evaluation."""
-        return _Iterate(S, a if self.rule.exp else None, D, E, stale, reach, rate, jnp.zeros((), int))
+        E, error = self.inverse(a, E)
+        return _Iterate(S, a if self.rule.exp else None, D, E, error, stale, reach, rate, jnp.zeros((), int))
 
     def unevaluated(self, iterate: _Iterate) -> _Residuals:
         """What is known there before the first evaluation."""
         t, small = jnp.zeros_like(iterate.S), jnp.zeros_like(iterate.E)
         return _Residuals(iterate, t, small, small, small, jnp.zeros(()), jnp.ones((), bool))
 
-    def evaluate(self, iterate: _Iterate, tol: Float[Array, ""], defect: Float[Array, ""], level: Level) -> _Residuals:
+    def evaluate(self, iterate: _Iterate, tol: Float[Array, ""], level: Level) -> _Residuals:
         """The defects of both equations in double precision, and whether they are not small yet.
 
         `level` is that of Er: of the error of its products no more than ‖E‖ times is one of d.
@@ -261,8 +262,12 @@ class _Step:
         size, iterate = norm(r), iterate._replace(k=iterate.k + 1)
         within = tol / jnp.maximum(iterate.rate, _RATE) ** _INNER  # what can be followed to the tolerance
         enough = jnp.clip(within, tol, jnp.maximum(tol, _FOLLOWED[on_gpu()] / self.rule.tol * tol))
-        going = ((norm(delta) > enough) | (size > defect) | iterate.stale) & (iterate.k < self.rule.most)
+        going = ((norm(delta) > enough) | ~self.on_orbit(size, iterate) | iterate.stale) & (iterate.k < self.rule.most)
         return _Residuals(iterate, t, d, d + f - r, delta, size, going)
+
+    def on_orbit(self, r: Float[Array, ""], iterate: _Iterate) -> Bool[Array, ""]:
+        """Whether the spectrum keeps its digits: the correction of r is wrong by less than round-off, or r is."""
+        return r <= self.size * jnp.maximum(_DRIFT / iterate.error, 10 * _ROUND_OFF)
 
     def propagate(
         self, at: _Residuals, move: Pair, tol: Float[Array, ""], last: bool
@@ -311,9 +316,8 @@ class _Step:
             beyond = truncation_error(change, more) + jnp.where(iterate.stale, 0.0, truncation_error(move, at.delta))
             near = lambda a: (project_skew(a + change), reach)
             a, reach = lax.cond(beyond > 0.1 * tol, lambda _: tanh(S), near, a)
-        return _Iterate(
-            S, a, iterate.D + at.d + dD, iterate.E + move + more, jnp.zeros((), bool), reach, rate, iterate.k
-        )
+        E, error = self.inverse(S if a is None else a, iterate.E + move + more)
+        return _Iterate(S, a, iterate.D + at.d + dD, E, error, jnp.zeros((), bool), reach, rate, iterate.k)
 
     def end(self, at: _Residuals, tol: Float[Array, ""]) -> tuple[_Residuals, Float[Array, ""]]:
         """With δ followed to first order where it is above the tolerance; what is left of δ."""
@@ -344,25 +348,24 @@ def products_step(
     ):  # on a mesh the loss of a process is heard late
         before = extrapolate(history, dt, step.size)
         guess = lambda at: lax.cond(at.known < 2, lambda: pair(field(W)), lambda: at.S)
-        iterate, digits = lax.cond(before.near, step.from_prediction, lambda at: step.start(guess(at)), before)
+        iterate = lax.cond(before.near, step.from_prediction, lambda at: step.start(guess(at)), before)
     else:
-        iterate, digits = step.start(None)
+        iterate = step.start(None)
     scale = norm(iterate.S)
     tol = rule.tol * scale
-    defect = step.size * jnp.maximum(_ROUND_OFF / digits, 10 * _ROUND_OFF)
     again = Level.LOW if step.smooth else Level.FINE
     onward = lambda at: step.next(at, tol)
     if on_gpu():  # where branches, and room to be filled with zeros, cost more than a longer program
-        at = step.evaluate(iterate, tol, defect, Level.FINE)
+        at = step.evaluate(iterate, tol, Level.FINE)
     else:
         at, later = step.unevaluated(iterate), onward
         onward = lambda at: lax.cond(at.iterate.k == 0, lambda at: at.iterate, later, at)
-    at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(onward(at), tol, defect, again), at)
+    at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(onward(at), tol, again), at)
     at, left = step.end(at, tol if before is None else _NEXT * tol)
     iterate = at.iterate
     change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian but for rounding
-    exact = (at.r <= defect) & ~iterate.stale & (iterate.reach <= max(rule.tol, 1e-13))
-    of_spectrum = at.r * digits / jnp.where(step.size > 0, step.size, 1.0)
+    exact = step.on_orbit(at.r, iterate) & ~iterate.stale & (iterate.reach <= max(rule.tol, 1e-13))
+    of_spectrum = at.r * iterate.error / jnp.where(step.size > 0, step.size, 1.0)
     residual = jnp.maximum(left / jnp.where(scale > 0, scale, 1.0), of_spectrum)
     converged = exact & (left <= tol) & jnp.isfinite(left)
     S = iterate.S + at.delta

@@ -34,6 +34,31 @@ def test_eigenvalues_over_1e4_stochastic_steps(method):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n", [17, 65, 129])
+@pytest.mark.parametrize("h", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize("noise", [True, False], ids=["noise", "no noise"])
+@pytest.mark.parametrize("surface", ["torus", "sphere"])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_spectrum_does_not_drift_linearly(method, surface, noise, h, n):
+    """dt‖P‖₂ = h: round-off adds up as a random walk from 10³ to 10⁴ steps, with the default tolerance."""
+    if surface == "torus":
+        system, W0 = cj.models.sine_euler(n, amplitude=0.05 if noise else 0.1, noise_modes=((1, 1), (1, -1))[: 2 * noise])
+    else:
+        system, W0 = cj.models.euler_sphere(n, noise_shells=(2, 3) if noise else None, amplitude=0.05)
+    dt = h / np.linalg.norm(np.asarray(system.drift(W0)), 2)
+    integrator = type(METHODS[method])(**({"tau": cj.Cayley()} if method == "Cayley" else {}))
+    key = 0 if noise else None
+    steps = 10_000 if n < 100 else 3_000
+    sol = cj.solve(system, W0, t1=steps * dt, dt=dt, key=key, save_every=steps // 20, integrator=integrator)
+    before, *after = (np.linalg.eigvalsh(-1j * np.asarray(W)) for W in sol.mu)
+    errors = np.array([np.abs(x - before).max() for x in after]) / np.abs(before).max()
+    assert errors.max() <= 3e-14
+    late = slice(1, None)  # from a tenth of the steps
+    slope = np.polyfit(np.log(np.arange(2, 21)), np.log(errors[late]), 1)[0]
+    assert slope <= 0.6 or errors.max() <= 5e-15  # a plateau has any slope
+
+
+@pytest.mark.slow
 def test_a_flow_of_one_shell_is_steady_with_tmk():
     """|m|² = 25 for all of its modes; the midpoint rule moves it at O(dt²)."""
     n = 33

@@ -19,10 +19,12 @@ X = (1 − a)⁻¹ = 1 + E, E = a + a² + … to a few digits, g = Er and f = gE
     d = X r Xᴴ = r + g − gᴴ + f   (D moves by d for this a; M by d, or by d + f; [a, D] by g − gᴴ + 2f),
     δ = ½ ζ(W + M) − S            (S moves by δ; D then by G − Gᴴ, G = X δ (W + D); M as well, less G a − h.c.).
 
-Where a = tanh S, the first evaluation has it to a few digits, the others in double precision. a is skew-Hermitian to
-the last bit, so cay(2a) is unitary, and what the spectrum of W can lose in a step is r times
-the relative error of its correction: steps go on until that is round-off, however large the tolerance on σ. The
-iteration on S contracts like dt ‖DP‖, which for fluids gains two derivatives, whatever the noise.
+For a = tanh S, the first evaluation uses a to a few digits, all others in double precision. a is skew-Hermitian to the
+last bit, so cay(2a) is unitary. The spectrum of W loses ‖r‖ times the relative error of its correction d in a step. This
+error is that of E: whenever a changes, one step of Newton's method improves E and measures its error. A step is accepted
+only if the loss is `_DRIFT`, far below round-off, because the losses of successive steps have one sign and add up. This
+does not depend on the tolerance of σ. The iteration on S contracts like dt ‖DP‖, which for fluids gains two derivatives,
+whatever the noise.
 
 Reference: the isospectral midpoint is that of Modin and Viviani (2020); the iteration is iterative refinement.
 """  # fmt: skip

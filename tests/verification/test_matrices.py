@@ -42,7 +42,9 @@ def test_eigenvalues_over_1e4_stochastic_steps(method):
 def test_the_spectrum_does_not_drift_linearly(method, surface, noise, h, n):
     """dt‖P‖₂ = h: round-off adds up as a random walk from 10³ to 10⁴ steps, with the default tolerance."""
     if surface == "torus":
-        system, W0 = cj.models.sine_euler(n, amplitude=0.05 if noise else 0.1, noise_modes=((1, 1), (1, -1))[: 2 * noise])
+        system, W0 = cj.models.sine_euler(
+            n, amplitude=0.05 if noise else 0.1, noise_modes=((1, 1), (1, -1))[: 2 * noise]
+        )
     else:
         system, W0 = cj.models.euler_sphere(n, noise_shells=(2, 3) if noise else None, amplitude=0.05)
     dt = h / np.linalg.norm(np.asarray(system.drift(W0)), 2)

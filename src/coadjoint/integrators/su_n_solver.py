@@ -19,12 +19,12 @@ X = (1 − a)⁻¹ = 1 + E, E = a + a² + … to a few digits, g = Er and f = gE
     d = X r Xᴴ = r + g − gᴴ + f   (D moves by d for this a; M by d, or by d + f; [a, D] by g − gᴴ + 2f),
     δ = ½ ζ(W + M) − S            (S moves by δ; D then by G − Gᴴ, G = X δ (W + D); M as well, less G a − h.c.).
 
-For a = tanh S, the first evaluation uses a to a few digits, all others in double precision. a is skew-Hermitian to the
-last bit, so cay(2a) is unitary. The spectrum of W loses ‖r‖ times the relative error of its correction d in a step. This
-error is that of E: whenever a changes, one step of Newton's method improves E and measures its error. A step is accepted
-only if the loss is `_DRIFT`, far below round-off, because the losses of successive steps have one sign and add up. This
-does not depend on the tolerance of σ. The iteration on S contracts like dt ‖DP‖, which for fluids gains two derivatives,
-whatever the noise.
+For a = tanh S, the first evaluation uses a to a few digits, all others in double precision. a is skew-Hermitian to
+the last bit, so cay(2a) is unitary. In a step the spectrum of W loses ‖r‖ times the relative error of its correction
+d. This error is that of E: whenever a changes, one step of Newton's method improves E and measures its error. A step
+is accepted only if the loss is at most `_DRIFT`, far below round-off, because the losses of successive steps have one
+sign and add up. This does not depend on the tolerance of σ. The iteration on S contracts like dt ‖DP‖, which for
+fluids gains two derivatives, whatever the noise.
 
 Reference: the isospectral midpoint is that of Modin and Viviani (2020); the iteration is iterative refinement.
 """  # fmt: skip
@@ -61,9 +61,7 @@ from .extrapolation import Prediction, StepHistory, append_step, extrapolate
 from .su_n_series import approximate_tanh, inverse_minus_one, tanh, tanh_derivative, truncation_error
 
 _ROUND_OFF = 2e-16
-_DRIFT = (
-    2e-18  # spectral error per step that is accepted, over ‖W‖: errors of successive steps have one sign, and add up
-)
+_DRIFT = 2e-18  # largest spectral error of the last correction, over ‖W‖
 _INNER = 6  # times that what δ calls for is followed in turn …
 _LEFT = 0.8  # … until so much of the tolerance is left
 _NEXT = 0.004  # of the tolerance: a larger δ is followed where the next steps start from this one, and would inherit it

@@ -20,7 +20,7 @@ if "JAX_ENABLE_X64" not in _os.environ:
 _os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 if _TYPE_CHECKING:
-    from . import fluids, models
+    from . import fluids, inputs, models
     from .algebras import (
         SE3,
         SO3,
@@ -82,7 +82,7 @@ __version__ = "0.1.0"
 
 # The module of each public name. Static checkers read the imports above instead.
 _PUBLIC = {
-    ".": "fluids models",
+    ".": "fluids inputs models",
     ".algebras": (
         "CentralExtension LieAlgebra MagneticSU Product SE3 SO3 SU Semidirect StructureConstants "
         "coadjoint_representation"
@@ -172,6 +172,7 @@ __all__ = [
     "ensemble",
     "fluids",
     "heat_bath",
+    "inputs",
     "models",
     "open",
     "recommend",

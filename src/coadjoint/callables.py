@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
+from .inputs import Use, recorded, uses
 from .noises import DeferredSalt, HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Stirring, UserNoise
 from .numerics import validation
 from .numerics.signatures import (
@@ -54,8 +55,9 @@ class Tracer(NamedTuple):
     params: PyTree  # numbers …
     rest: PyTree = None  # … and the other leaves
     timed: bool = False
+    inputs: list[Use] = []  # noqa: RUF012, given anew by every system: the inputs that its functions evaluate
 
-    def _call(self, fn: Callable) -> Callable:
+    def _call(self, name: str, fn: Callable) -> Callable:
         """The user's function as a function of numbers, with the last argument of traced functions."""
         if self.params is None and not self.timed:
             return fn
@@ -65,7 +67,12 @@ class Tracer(NamedTuple):
             *first, last = args
             params, t = last if self.timed else (last, None)
             given = [] if self.params is None else [whole(params, self.rest)]
-            return fn(*first, *given, *([t] if with_time else []))
+            if not with_time:
+                return fn(*first, *given)
+            with recorded(t) as found:
+                out = fn(*first, *given, t)
+            self.inputs.extend(uses(name, found))
+            return out
 
         return call
 
@@ -258,7 +265,7 @@ class Tracer(NamedTuple):
         else:
             check_time(name, fn, () if self.params is None else ("params",))
             call = fn
-        return self._call(call)
+        return self._call(name, call)
 
     # Tracing, and values.
 
@@ -282,7 +289,7 @@ class Tracer(NamedTuple):
         if callable(fn):
             check_time(name, fn, own)
         check_function(name, fn, (*own, "t") if takes_time(fn) else own, what=_OF[arguments], hint=hint)
-        return self._call(fn)
+        return self._call(name, fn)
 
     def _intern(self, name: str, call: Callable, shapes: tuple | None = None) -> Function:
         try:

@@ -13,6 +13,7 @@ from stepcompiler.jaxprs.interning import Constant, Function
 
 from .algebras.base import Element, LieAlgebra, State
 from .callables import Tracer, check_params, depends_on_time
+from .inputs import Use
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import SaltOfParams, Stirring
@@ -82,6 +83,7 @@ class System(eqx.Module):
     params: PyTree  # its numbers, and None in place of all other leaves …
     _fixed: Fixed = eqx.field(static=True)  # … which the functions are traced with
     timed: bool = eqx.field(static=True)  # whether any function depends on time
+    inputs: tuple[Use, ...] = eqx.field(static=True)  # functions of time whose times are known
     time: Float[Array, ""] | None  # at which functions are evaluated, set by `at`
     nudge: Float[Array, ""] | None  # the round-off of times in this run, set by `in_step`
     flow: Any  # a `fluids.Flow`, or None
@@ -112,7 +114,7 @@ class System(eqx.Module):
             raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
         self.timed = depends_on_time([*parts, gradient, *forces, dissipation, *noises])
         self.time = self.nudge = None
-        trace = Tracer(self._algebra, self.params, rest, self.timed)
+        trace = Tracer(self._algebra, self.params, rest, self.timed, [])
         if parts is hamiltonian:
             self.parts = tuple(trace.hamiltonian(f"hamiltonian[{k}]", part) for k, part in enumerate(parts))
             self.h = trace.sum(self.parts)
@@ -123,6 +125,7 @@ class System(eqx.Module):
         self.forces = tuple(trace.force(name, g) for name, g in zip(names, forces, strict=True))
         self.dissipation = None if dissipation is None else trace.dissipation(dissipation)
         self.noises = tuple(trace.noise(n) for n in noises)
+        self.inputs = tuple(dict.fromkeys(trace.inputs))
 
     def _repr_html_(self) -> str:
         return as_html(self)

@@ -1,5 +1,6 @@
 """The plan of a run: all arguments checked, nothing run yet."""
 
+import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -15,6 +16,7 @@ from stepcompiler.jaxprs.interning import Function, intern
 
 from ..callables import check_params
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
+from ..inputs import check_inputs
 from ..integrators.base import Integrator
 from ..integrators.dissipative import wrap_dissipation
 from ..integrators.implicit import DENSE
@@ -331,6 +333,8 @@ def _common(
     validation.choice("backend", backend, BACKENDS)
     dt, t0, t1 = validation.positive("dt", dt), validation.finite("t0", t0), validation.finite("t1", t1)
     steps = _count_steps(t0, t1, dt)
+    for sentence in check_inputs(system.inputs, t0, t1, dt):
+        warnings.warn(sentence, stacklevel=5)
     save_every = validation.count("save_every", save_every)
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")

@@ -4,11 +4,11 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from stepcompiler.derivatives import custom_derivative
 from stepcompiler.hints import likely
 
 from ..numerics import doubledouble as dd
@@ -22,7 +22,7 @@ _MOST_SUBSTEPS = 64  # beyond, exp(a) is formed
 _MOST_SQUARINGS = 20  # exp(a) is NaN beyond norm 2^20
 
 
-@eqx.filter_custom_jvp
+@custom_derivative
 def flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], mu: Float[Array, " dim"]) -> Float[Array, " dim"]:
     """exp(ad*_σ) μ in coordinates."""
     a = algebra.ad(algebra.element(sigma)).T
@@ -70,7 +70,7 @@ def _polynomial(a: Array, v: Array, substeps: Array, degree: Array, order: float
     return jax.lax.while_loop(lambda state: state[0] > order, horner, (degree + order, v))[1]
 
 
-@jax.custom_jvp
+@custom_derivative
 def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n"]:
     """φ₁(a) v = ∫₀¹ exp(ta) v dt, φ₁(z) = (eᶻ − 1)/z: of N substeps the mean of exp(ja/N) φ₁(a/N) v, j < N."""
     substeps, degree = _substeps(jnp.sum(a * a))
@@ -85,18 +85,15 @@ def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n
     return _unless_many(substeps, out, lambda: phi1(a) @ v)
 
 
-@mean_flow.defjvp
-def _mean_flow_jvp(primals, tangents):
+@mean_flow.def_rule
+def _mean_flow_slope(out, primals, tangents):
     """With explicit matrices, hence transposable."""
-    return mean_flow(*primals), jax.jvp(lambda a, v: phi1(a) @ v, primals, tangents)[1]
+    along = [jnp.zeros_like(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
+    return jax.jvp(lambda a, v: phi1(a) @ v, primals, along)[1]
 
 
-@flow.def_jvp
-def _flow_jvp(primals, tangents):
-    return flow(*primals), _flow_tangent(primals, tangents)
-
-
-def _flow_tangent(primals, tangents) -> Array:
+@flow.def_rule
+def _flow_slope(out, primals, tangents):
     """exp(ad*_σ) δμ + ad*_{dexp_{−σ} δσ} flow(σ, μ), with explicit matrices, hence transposable."""
     algebra, sigma, mu = primals
     _, dsigma, dmu = tangents
@@ -105,12 +102,11 @@ def _flow_tangent(primals, tangents) -> Array:
     if dmu is not None:
         tangent += expm(ad.T) @ dmu
     if dsigma is not None:
-        moved = algebra.element(flow(algebra, sigma, mu))
-        tangent -= algebra.poisson(moved) @ (phi1(-ad) @ dsigma)
+        tangent -= algebra.poisson(algebra.element(out)) @ (phi1(-ad) @ dsigma)
     return tangent
 
 
-@eqx.filter_custom_jvp
+@custom_derivative
 def flow_doubledouble(algebra: "LieAlgebra", sigma: Array, mu: Array, low: Array) -> tuple[Array, Array]:
     """exp(ad*_σ) (μ + low) in double-double and in coordinates: high and low words."""
     constants = jnp.asarray(structure_constants(algebra).transpose(1, 2, 0))
@@ -118,11 +114,11 @@ def flow_doubledouble(algebra: "LieAlgebra", sigma: Array, mu: Array, low: Array
     return hi, lo
 
 
-@flow_doubledouble.def_jvp
-def flow_doubledouble_jvp(primals, tangents):
+@flow_doubledouble.def_rule
+def _flow_doubledouble_slope(out, primals, tangents):
     """The low words are round-off: their derivative is zero."""
-    high, low = flow_doubledouble(*primals)
-    return (high, low), (_flow_tangent(primals[:3], tangents[:3]), jnp.zeros_like(low))
+    high, low = out
+    return _flow_slope(high, primals[:3], tangents[:3]), jnp.zeros_like(low)
 
 
 def expm(a: Float[Array, "n n"]) -> Float[Array, "n n"]:

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepcompiler.derivatives import custom_derivative
+
 from ..numerics.special_functions import arctan, stumpffs
 from ..numerics.vectors import cross, plus_cross
 from .automorphisms import rotation_error
@@ -201,7 +203,7 @@ def _halves(x: Vec6) -> tuple[Vec3, Vec3]:
     return x[:3], x[3:]
 
 
-@eqx.filter_custom_jvp
+@custom_derivative
 def _turn(sigma: Vec6, mu: Vec6) -> Vec6:
     """flow(σ, μ) − μ: Rodrigues' Rγ − γ = c₁ γ×ω + c₂ (γ×ω)×ω, and the same of π with its derivative along v,
 
@@ -220,15 +222,14 @@ def _turn(sigma: Vec6, mu: Vec6) -> Vec6:
     return jnp.concatenate([shift, c1 * turned + c2 * again])
 
 
-@_turn.def_jvp
-def _turn_jvp(primals, tangents):
+@_turn.def_rule
+def _turn_slope(change, primals, tangents):
     """turn(σ, δμ) + ad*_{dexp_{−σ} δσ} flow(σ, μ): smaller than the derivative of a derivative."""
     (sigma, mu), (dsigma, dmu) = primals, tangents
-    change = _turn(sigma, mu)
     tangent = jnp.zeros_like(change) if dmu is None else _turn(sigma, dmu)
     if dsigma is not None:
         tangent = tangent + SE3().ad_star(_lift(_so3.dexp, -sigma, dsigma), mu + change)
-    return change, tangent
+    return tangent
 
 
 def _lift(function, sigma: Vec6, zeta: Vec6) -> Vec6:

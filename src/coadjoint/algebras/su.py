@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
+from stepcompiler.derivatives import custom_derivative
+
 from ..numerics import validation
 from ..numerics.special_functions import BERNOULLI, arctan
 from .automorphisms import GROUP_TOL
 from .base import LieAlgebra
-from .exponentials import taylor
+from .exponentials import expm, taylor
 
 Matrix = Complex[Array, "n n"]
 
@@ -259,7 +261,7 @@ def unitary(u: Matrix) -> Matrix:
     return u + jax.lax.stop_gradient(correction)
 
 
-@jax.custom_jvp
+@custom_derivative
 def exp_skew(sigma: Matrix) -> Matrix:
     """e^σ of a skew-Hermitian matrix, unitary to round-off: V e^{iλ} Vᴴ with −iσ = V λ Vᴴ; small ones by Taylor."""
     if sigma.shape[0] <= _LARGEST_TAYLOR:  # no eigenvalue problem: that has native code, and is faster
@@ -269,25 +271,21 @@ def exp_skew(sigma: Matrix) -> Matrix:
     return (v * jnp.exp(1j * lam)) @ dagger(v)
 
 
-@exp_skew.defjvp
-def _exp_skew_jvp(primals, tangents):
-    """D exp(σ) δ = e^σ dexp_{−σ} δ, divided differences written without division where eigenvalues meet."""
-    (sigma,), (delta,) = primals, tangents
-    lam, v = jnp.linalg.eigh(-1j * sigma)
-    u = exp_skew(sigma)
-    inner = _phi1(lam - lam[:, None]) * (dagger(v) @ delta @ v)
-    return u, u @ v @ inner @ dagger(v)
+@exp_skew.def_rule
+def _exp_skew_slope(out, primals, tangents):
+    """By products, which are smooth where eigenvalues meet; those of `eigh` are not."""
+    return jax.jvp(expm, primals, tangents)[1]
 
 
-@jax.custom_jvp
+@custom_derivative
 def _log_cayley(sigma: Matrix) -> Matrix:
     """The function iλ ↦ 2i arctan(λ/2) of a skew-Hermitian matrix."""
     lam, v = jnp.linalg.eigh(-1j * sigma)
     return (v * (2j * jnp.arctan(0.5 * lam))) @ dagger(v)
 
 
-@_log_cayley.defjvp
-def _log_cayley_jvp(primals, tangents):
+@_log_cayley.def_rule
+def _log_cayley_slope(out, primals, tangents):
     """By divided differences: arctan a − arctan b = arctan((a − b)/(1 + ab)) where 1 + ab > 0, as it is where a = b."""
     (sigma,), (delta,) = primals, tangents
     lam, v = jnp.linalg.eigh(-1j * sigma)
@@ -297,7 +295,7 @@ def _log_cayley_jvp(primals, tangents):
     close = arctan(1, ((a - b) / scale) ** 2) / scale
     far = (jnp.arctan(a) - jnp.arctan(b)) / jnp.where(near, 1.0, a - b)
     inner = jnp.where(near, close, far) * (dagger(v) @ delta @ v)
-    return (v * (2j * jnp.arctan(0.5 * lam))) @ dagger(v), v @ inner @ dagger(v)
+    return v @ inner @ dagger(v)
 
 
 def _phi1(x: Float[Array, "..."]) -> Complex[Array, "..."]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from stepcompiler.derivatives import custom_derivative
 from stepcompiler.hints import unlikely
 
 from ..algebras.base import Element, State
@@ -276,14 +277,14 @@ def _change(system: System, sigma: Element, mu: State, known_flow: KnownFlow) ->
     return _known_change(algebra.change, change, s * sigma, mu)
 
 
-@eqx.filter_custom_jvp
+@custom_derivative
 def _known_change(moves: Callable[[Element, State], State], change: State, sigma: Element, mu: State) -> State:
-    """The change, to which belongs the derivative of `moves(sigma, mu)`."""
+    """The change, to which belong all derivatives of `moves(sigma, mu)`."""
     return change
 
 
-@_known_change.def_jvp
-def _known_change_jvp(primals, tangents):
-    moves, change, *at = primals
+@_known_change.def_rule
+def _known_change_slope(change, primals, tangents):
+    moves, _, *at = primals
     along = [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(at, tangents[2:], strict=True)]
-    return change, jax.jvp(moves, at, along)[1]
+    return jax.jvp(moves, at, along)[1]

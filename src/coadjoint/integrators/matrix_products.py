@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, LieAlgebra, State
 from ..numerics import sharding
-from ..numerics.rootfind import ROOT, SolveInfo, implicit
+from ..numerics.rootfind import SolveInfo, implicit, root_residuals
 from ..numerics.split_complex import on_gpu
 from ..systems import System
 from .extrapolation import StepHistory, empty_history, reset_history
@@ -79,7 +78,7 @@ def solve(
     N = half * system.noise(mu, S) if system.additive and system.noises else None
     out = products_step(rule, mu, field, N, history, dt)
     info = SolveInfo(out.iterations, out.residual, out.converged & jnp.all(jnp.isfinite(out.change)))
-    return checkpoint_name(ProductsResult(out.S / half, out.change), ROOT), out.history, info
+    return root_residuals(ProductsResult(out.S / half, out.change)), out.history, info
 
 
 def _without_trace(X: State) -> State:

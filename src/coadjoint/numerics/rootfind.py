@@ -12,6 +12,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, PyTree
 
+from stepcompiler.derivatives import custom_derivative
 from stepcompiler.hints import low_precision
 
 from .newton_iteration import (
@@ -40,6 +41,7 @@ __all__ = [
     "dot",
     "explicit_info",
     "implicit",
+    "root_residuals",
     "solve_root",
 ]
 
@@ -135,10 +137,21 @@ def solve_root(
         s = _fallback(fixed, x0, s, tol, fallbacks, squares)
     if known is not None and not follows:
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
-    x, last, known = checkpoint_name((s.x, s.last, s.known), ROOT)
+    x, last, known = root_residuals((s.x, s.last, s.known))
     return RootResult(
         implicit(f, x, dense, fast), s.info(left), last, known, None if left is None else s.needs_second_order(tol)
     )
+
+
+def root_residuals(tree: PyTree) -> PyTree:
+    """The same arrays, marked to be kept by a reverse pass: complex ones by their parts, for JAX keeps no others."""
+
+    def mark(x: Array) -> Array:
+        if jnp.iscomplexobj(x):
+            return jax.lax.complex(checkpoint_name(x.real, ROOT), checkpoint_name(x.imag, ROOT))
+        return checkpoint_name(x, ROOT)
+
+    return jax.tree.map(mark, tree)
 
 
 def _from_near(
@@ -169,31 +182,31 @@ def _without_derivative(f: Callable) -> Callable:
     return eqx.combine(jax.lax.stop_gradient(numbers), rest)
 
 
-@eqx.filter_custom_jvp
+@custom_derivative
 def implicit(f: Callable, x: Vector, dense: bool, fast: bool) -> Vector:
-    """The root x of f(x, 1), to which belongs the derivative of the implicit function theorem, Dx = −(∂f/∂x)⁻¹ Df."""
+    """The root x of f(x, 1), to which belong all derivatives of the implicit function theorem, Dx = −(∂f/∂x)⁻¹ Df."""
     return x
 
 
-@implicit.def_jvp
-def _implicit_jvp(primals, tangents):
-    (f, x, dense, fast), (df, *_) = primals, tangents
+@implicit.def_rule
+def _implicit_slope(root, primals, tangents):
+    """At the root, not at x, which has no derivative: the rule itself is differentiated."""
+    (f, _, dense, fast), (df, *_) = primals, tangents
     one = jnp.ones(())
-    _, rhs = eqx.filter_jvp(lambda f: f(x, one)[0], (f,), (df,))
-    root = implicit(f, x, dense, fast)
+    _, rhs = eqx.filter_jvp(lambda f: f(root, one)[0], (f,), (df,))
 
     def along(x: Vector) -> Vector:
         return f(x, one)[0]
 
     if dense:
-        return root, -_inverse(jax.jacfwd(along)(root), fast)(rhs)
+        return -_inverse(jax.jacfwd(along)(root), fast)(rhs)
     _, linear = jax.linearize(along, root)
 
     def by_gmres(matvec: Callable[[Vector], Vector], b: Vector) -> Vector:
         return jax.scipy.sparse.linalg.gmres(matvec, b, tol=1e-14, restart=20, maxiter=20, solve_method="batched")[0]
 
     # JAX's own rule for gmres has no transpose: its tolerance is made from b outside of it.
-    return root, -jax.lax.custom_linear_solve(linear, rhs, by_gmres, by_gmres)
+    return -jax.lax.custom_linear_solve(linear, rhs, by_gmres, by_gmres)
 
 
 def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:

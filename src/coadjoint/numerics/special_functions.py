@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from math import factorial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepcompiler.derivatives import custom_derivative
 from stepcompiler.hints import likely, unlikely
 
 _SMALL = Fraction(1, 16)  # of |σ|²: up to it shorter polynomials do
@@ -34,7 +34,7 @@ def _terms(k: int) -> int:
     return j
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@custom_derivative
 def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The Stumpff function c_k(x) = Σ_j (−x)^j / (2j + k)!, for x ≥ 0.
 
@@ -143,10 +143,10 @@ def _closed(k: int, x: Array) -> Array:
     return closed
 
 
-@stumpff.defjvp
-def _stumpff_jvp(k, primals, tangents):
-    (x,), (dx,) = primals, tangents
-    return stumpff(k, x), 0.5 * (k * stumpff(k + 2, x) - stumpff(k + 1, x)) * dx
+@stumpff.def_rule
+def _stumpff_slope(out, primals, tangents):
+    (k, x), (_, dx) = primals, tangents
+    return 0.5 * (k * stumpff(k + 2, x) - stumpff(k + 1, x)) * dx
 
 
 def half_cot(x: Float[Array, "..."]) -> Float[Array, "..."]:

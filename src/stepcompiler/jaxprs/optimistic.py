@@ -9,11 +9,12 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 from jaxtyping import Array, PyTree
 
+from ..derivatives import custom_derivative
 from ..hints import likely_p
 from .equations import CALLS, bind, callee
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@custom_derivative
 def optimistic_map(fn: Callable, *args: PyTree) -> PyTree:
     """Map fn over the rows of each part of the arguments, first assuming that every `likely` condition is true.
 
@@ -37,9 +38,12 @@ def optimistic_map(fn: Callable, *args: PyTree) -> PyTree:
     return jax.lax.while_loop(lambda state: ~state[1], again, (out, jnp.all(right)))[0]
 
 
-@optimistic_map.defjvp
-def _optimistic_map_jvp(fn, primals, tangents):
-    return jax.jvp(lambda *args: jax.lax.map(lambda part: jax.vmap(fn)(*part), args), primals, tangents)
+@optimistic_map.def_rule
+def _optimistic_map_slope(out: PyTree, primals: tuple, tangents: tuple) -> PyTree:
+    """That of a map without assumptions."""
+    fn, *args = primals
+    along = jax.tree.map(lambda x, t: jnp.zeros_like(x) if t is None else t, tuple(args), tangents[1:])
+    return jax.jvp(lambda *args: jax.lax.map(lambda part: jax.vmap(fn)(*part), args), args, along)[1]
 
 
 def _trusting(fn: Callable, *args: PyTree) -> tuple[PyTree, list[Array]]:

@@ -38,7 +38,8 @@ def derivatives(f, x: dict, u: dict) -> Derivatives:
     along = lambda g: lambda x: jax.jvp(g, (x,), (u,))[1]
     dot = lambda a, b: sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)))
     paired = lambda x: dot(gradient(x), u)
-    return Derivatives(f(x), gradient(x), along(along(f))(x), along(gradient)(x), jax.grad(paired)(x))
+    (value, slope), (_, forward_reverse) = jax.jvp(jax.value_and_grad(f), (x,), (u,))
+    return Derivatives(value, slope, along(along(f))(x), forward_reverse, jax.grad(paired)(x))
 
 
 def inputs(algebra, integrator, group: bool = True) -> dict:
@@ -135,6 +136,11 @@ CASES = [
     for method, integrator in cj.integrators.ALL.items()
     if possible(name, integrator)
 ]
+
+
+def test_of_a_run():
+    """TMK: a root, a known change and the round-off correction, by start, parameters, noise amplitude and path."""
+    check(partial(number, cj.SO3(), "left", cj.TMK()), inputs(cj.SO3(), cj.TMK(), group=False))
 
 
 @pytest.mark.slow

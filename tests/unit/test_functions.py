@@ -77,6 +77,15 @@ def test_other_code_is_another_object(name):
     assert code(one) != code(two)
 
 
+def test_variables_that_a_function_uses_may_change():
+    """Each tracing sees what they are, though JAX remembers functions that it has traced."""
+    k, a = 1.0, np.ones(3)
+    fn = lambda m: k * jnp.sum(a * m)
+    assert float(intern(fn, X)(x)) == pytest.approx(np.sum(x))
+    k, a[:] = 2.0, [3.0, 0.0, 0.0]
+    assert float(intern(fn, X)(x)) == pytest.approx(6.0 * x[0])
+
+
 def test_a_captured_array_is_no_argument():
     """Two functions with the same operations, of which one takes what the other one has captured."""
     two = intern(lambda m, p: jnp.sum(m * p), X, X)

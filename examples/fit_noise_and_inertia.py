@@ -1,8 +1,7 @@
-"""Fit a noise amplitude and an inertia to data, by gradient descent through the integrator.
+"""Fit a noise amplitude and an inertia to data by gradient descent through the integrator.
 
 The data are the mean and the variance of a rigid body's angular momentum over many noisy runs. The model runs an
-ensemble of its own, with other random numbers, and follows the gradient of the misfit, taken through every implicit
-step.
+ensemble of its own with other random numbers. The gradient of the misfit is taken through every implicit step.
 """
 
 import jax

@@ -1,10 +1,10 @@
-"""A satellite with a spinning rotor and its attitude: a Hamiltonian of one's own on so(3).
+"""A satellite with a spinning rotor and its attitude: a Hamiltonian of your own on so(3).
 
-The body has momentum Π in its own frame, of which the rotor holds the constant part l:
+The body has momentum Π in its own frame. The rotor contributes the constant part l:
 
     h(Π) = ½ (Π − l)·I⁻¹(Π − l),   Ω = ∂h/∂Π = I⁻¹(Π − l),   dΠ = Π × (Ω dt + α ∘ dW).
 
-The attitude R takes body to space, and the momentum in space, R Π, does not move: a test of both.
+The attitude R maps the body frame to space. The momentum in space, R Π, is constant, which tests both.
 """
 
 import jax.numpy as jnp

@@ -1,9 +1,9 @@
-"""A ring of spins with an anisotropy of one's own: one so(3) for each spin, any energy.
+"""A ring of spins with cubic anisotropy: one so(3) per spin, any energy.
 
-    h = −J Σ S_i·S_{i+1} + K Σ ((S_i^x)²(S_i^y)² + (S_i^y)²(S_i^z)² + (S_i^z)²(S_i^x)²),
+    h = −J Σ S_i·S_{i+1} + K Σ ((S_i^x)²(S_i^y)² + (S_i^y)²(S_i^z)² + (S_i^z)²(S_i^x)²)
 
-cubic anisotropy; K > 0 makes the axes of the cube easy. Every |S_i| is a Casimir. With friction beside it (a double
-bracket, which stays on the orbit) the spins fall into an easy axis and keep their lengths.
+K > 0 makes the axes of the cube easy. Every |S_i| is a Casimir. With friction that stays on the orbit (a double bracket)
+the spins relax to an easy axis and conserve their lengths.
 """
 
 import jax.numpy as jnp

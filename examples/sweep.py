@@ -1,4 +1,5 @@
-"""A sweep from a file: every value of a parameter into one store, and what comes out against it."""
+"""Run a sweep from an experiment file: all values of a parameter in one store.
+"""
 
 import sys
 from pathlib import Path

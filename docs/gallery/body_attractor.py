@@ -1,6 +1,7 @@
 """A random attractor.
 
-Thousands of bodies with friction, all shaken by the *same* path, gather on a fine structure that moves with the noise.
+Thousands of bodies with friction are driven by the *same* path. They gather on a fine structure that moves with the
+noise.
 """
 
 import matplotlib.pyplot as plt

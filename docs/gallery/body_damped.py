@@ -1,7 +1,7 @@
 """Friction that stays on the sphere.
 
-The double bracket lowers the energy and keeps the Casimir: in the end every body spins about the axis of its largest
-moment of inertia, with all of its |π|.
+The double bracket lowers the energy and conserves the Casimir. At the end every body spins about the axis of its
+largest moment of inertia, with its initial |π|.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
-"""One start, forty paths.
+"""One initial state, forty paths.
 
-Members of an ensemble fan out over the sphere: noise moves them along the orbit and never off it.
+The members of an ensemble spread over the sphere. Noise moves them along the orbit and never off it.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """Polhodes.
 
-Each curve is the angular momentum of a free rigid body with the same |π| and another energy.
+Each curve is the angular momentum of a free rigid body. All have the same |π| and different energies.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """A shear layer rolls up.
 
-Two opposite jets on the torus with a small disturbance, on su(65), as a film of the vorticity.
+The film shows the vorticity of two opposite jets on the torus with a small disturbance, on su(65).
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,7 @@
 """Two vortices merge under noise.
 
-Like-signed vortices on the torus, on su(65), stirred by SALT noise on the largest scales: they turn about each other,
-become one and shed threads. Every moment of vorticity stays; the title counts what the eigenvalues changed.
+Vortices of equal sign on the torus, on su(65), with SALT noise on the largest scales. They rotate around each other,
+merge and shed filaments. Every moment of vorticity is conserved. The title states the change of the eigenvalues.
 """
 
 import matplotlib.pyplot as plt

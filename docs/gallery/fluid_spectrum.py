@@ -1,6 +1,7 @@
 """Every Casimir of a fluid.
 
-The eigenvalues of the vorticity matrix hold all vorticity moments. They stay, while energy moves between the modes.
+The eigenvalues of the vorticity matrix determine all vorticity moments. They are constant, while energy moves between
+the modes.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,8 @@
-"""Vorticity, stirred.
+"""Stirred vorticity.
 
-The sine-Euler equations on su(65), from a random start: vorticity is drawn into threads, down to the
-smallest scale that the matrices have. All of its moments stay.
+The sine-Euler equations on su(65) from a random field. The flow stretches vorticity into filaments, down to the smallest
+scale of the matrices. All moments of vorticity are conserved. The small scales are those of the sine-Euler model, not of
+Euler's equation.
 """
 
 import matplotlib.pyplot as plt

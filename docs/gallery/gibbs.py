@@ -1,4 +1,4 @@
-"""Gibbs's law on an orbit.
+"""Gibbs's distribution on an orbit.
 
 A rigid body in a heat bath: the histogram of energies over an ensemble, and exp(−h/T) on the sphere.
 """

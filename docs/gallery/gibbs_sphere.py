@@ -1,7 +1,7 @@
 """Gibbs's density on the sphere.
 
-Where bodies in a heat bath are, as a density on the sphere of angular momenta, beside exp(−h/T): the ends of the axis
-of the largest moment of inertia are likely, the saddle is a bridge.
+The density of bodies in a heat bath on the sphere of angular momenta, beside exp(−h/T). The most likely states are the
+ends of the axis with the largest moment of inertia.
 """
 
 import matplotlib.pyplot as plt

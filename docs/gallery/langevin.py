@@ -1,6 +1,7 @@
 """Langevin's paramagnet.
 
-A single spin in a field and a heat bath, one temperature a member: its mean magnetisation is coth x − 1/x with x = B/T.
+A single spin in a field and a heat bath, with one temperature per member. The mean magnetisation is coth x − 1/x with
+x = B/T.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
-"""Maxwell and Bloch.
+"""Maxwell–Bloch equations.
 
-Light and atoms on the dual of e(2): orbits are cylinders P² + D² = const., noise or not.
+Light and atoms on the dual of e(2). Orbits are cylinders P² + D² = const., with or without noise.
 """
 
 import matplotlib.pyplot as plt

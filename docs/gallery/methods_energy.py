@@ -1,6 +1,7 @@
-"""Who keeps energy.
+"""Methods that conserve energy.
 
-A top without noise in a potential that is not quadratic: round-off, bounded, or drifting, by the kind of method.
+A top without noise in a potential that is not quadratic. Depending on the method, the energy error is at round-off,
+bounded, or drifts.
 """
 
 import matplotlib.pyplot as plt

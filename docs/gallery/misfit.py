@@ -1,6 +1,6 @@
-"""A landscape of misfits, and a way down.
+"""Gradient descent through the integrator.
 
-Derivatives go through the integrator: gradient steps on two moments of inertia, over the misfit that they descend.
+The path of gradient descent in two moments of inertia, over the misfit that it minimises.
 """
 
 import jax

@@ -1,6 +1,7 @@
 """Strong orders with noises that do not commute.
 
-½ for what sees only increments, 1 with Lévy areas, 1½ with the log-signature: measured on shared paths.
+The order is ½ for methods that use increments only, 1 with Lévy areas, and 1½ with the log-signature. All methods follow
+the same paths.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """One path, many step sizes.
 
-`Brownian(key, grid=…)` is one path however fine one steps: coarse runs are shadows of the fine one.
+`Brownian(key, grid=…)` is one path for all step sizes, so coarse runs approximate the fine one.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """A spin chain that melts.
 
-An ordered chain with a random field on each spin, without damping: order is lost, lengths are not.
+An ordered chain with a random field on each spin, without damping. The order decays, and the lengths are conserved.
 """
 
 import matplotlib.pyplot as plt

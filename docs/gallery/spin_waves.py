@@ -1,6 +1,7 @@
 """Spin waves in a chain.
 
-A bump in a ferromagnetic ring of spins splits into waves that run both ways; each spin keeps its length.
+A disturbance in a ferromagnetic ring of spins splits into waves that travel both ways. The length of each spin is
+conserved.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
-"""A top that moves.
+"""A top in motion.
 
-The attitude of a symmetric top under noise, as a film: its axis, its rim, and the way that the tip has gone.
+The attitude of a symmetric top under noise: its axis, its rim, and the path of its tip.
 """
 
 import matplotlib.pyplot as plt

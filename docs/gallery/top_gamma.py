@@ -1,6 +1,6 @@
-"""Gravity, seen from a noisy top.
+"""Gravity in the frame of a noisy top.
 
-The direction of gravity γ in the body's frame stays on a sphere, whatever the noise: |γ|² is a Casimir.
+The direction of gravity γ in the body frame stays on a sphere, because |γ|² is a Casimir.
 """
 
 import matplotlib.pyplot as plt

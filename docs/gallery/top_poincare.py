@@ -1,7 +1,7 @@
 """Order and chaos of a heavy top.
 
-A section through the orbits of tops with the same energy and the same Casimirs: closed curves where
-the motion is regular, dust where not.
+A Poincaré section through the orbits of tops with the same energy and the same Casimirs. Regular motion gives closed
+curves, and chaotic motion scattered points.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,7 @@
 """The rosette of a Lagrange top.
 
-`group=True` follows the attitude beside the momentum. The tip of the axis nods as it goes round; with noise
-it forgets how.
+`group=True` computes the attitude together with the momentum. The tip of the axis nutates while it precesses. Noise
+makes the pattern irregular.
 """
 
 import matplotlib.pyplot as plt

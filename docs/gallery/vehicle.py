@@ -1,7 +1,7 @@
 """An underwater vehicle that tumbles.
 
-A prolate body driven along its long axis in an ideal fluid turns broadside. The group element of se(3)
-is its way through the water.
+A prolate body driven along its long axis in an ideal fluid turns broadside. The group element of se(3) is its path
+through the water.
 """
 
 import matplotlib.pyplot as plt
@@ -19,5 +19,5 @@ for name, alpha, key in (("ideal", None, None), ("noise", shaken, 0), ("other no
     for k in range(0, len(g), 20):  # the long axis of the body
         ends = g[k, :2, 3] + np.outer([-0.6, 0.6], g[k, :2, 0])
         ax.plot(*ends.T, color=line.get_color(), linewidth=2, alpha=0.4)
-ax.set(xlabel="x", ylabel="y", title="the way of the body, and its long axis")
+ax.set(xlabel="x", ylabel="y", title="the path of the body, and its long axis")
 ax.legend()

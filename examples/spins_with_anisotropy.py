@@ -2,8 +2,8 @@
 
     h = −J Σ S_i·S_{i+1} + K Σ ((S_i^x)²(S_i^y)² + (S_i^y)²(S_i^z)² + (S_i^z)²(S_i^x)²)
 
-K > 0 makes the axes of the cube easy. Every |S_i| is a Casimir. With friction that stays on the orbit (a double bracket)
-the spins relax to an easy axis and conserve their lengths.
+K > 0 makes the axes of the cube easy. Every |S_i| is a Casimir. With friction that stays on the orbit (a double
+bracket) the spins relax to an easy axis and conserve their lengths.
 """
 
 import jax.numpy as jnp

@@ -1,7 +1,7 @@
 """Splitting: explicit steps that are Poisson maps, for Hamiltonians that are sums of exactly solvable parts.
 
-A rigid body is split axis by axis automatically. The Maxwell–Bloch equations have two parts and two noises, one of which
-is not SALT. You pass the parts of your own system as a list: `System(algebra, [h_1, h_2, …])`.
+A rigid body is split axis by axis automatically. The Maxwell–Bloch equations have two parts and two noises, one of
+which is not SALT. You pass the parts of your own system as a list: `System(algebra, [h_1, h_2, …])`.
 """
 
 import jax.numpy as jnp

@@ -1,8 +1,8 @@
 """Mean, covariance and quantiles of an ensemble whose members are not saved.
 
 A vector on the sphere with isotropic noise, dΠ = σ Π × ∘ dW, forgets its direction: E Π(t) = e^{−σ²t} Π(0). A method
-whose step is one rotation by the increments has E Π_n = fⁿ Π_0 with f = (1 + 2(1 − a²)e^{−a²/2})/3 and a² = σ²dt exactly.
-The run distinguishes the two.
+whose step is one rotation by the increments has E Π_n = fⁿ Π_0 with f = (1 + 2(1 − a²)e^{−a²/2})/3 and a² = σ²dt
+exactly. The run distinguishes the two.
 """
 
 import jax.numpy as jnp

@@ -1,5 +1,4 @@
-"""Run a sweep from an experiment file: all values of a parameter in one store.
-"""
+"""Run a sweep from an experiment file: all values of a parameter in one store."""
 
 import sys
 from pathlib import Path

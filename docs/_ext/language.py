@@ -98,7 +98,11 @@ def parameters(found: Any) -> list[str]:
     """The names of the arguments that a user passes."""
     if inspect.isclass(found) and (issubclass(found, Exception) or inspect.isabstract(found)):
         return []
-    return [name for name in inspect.signature(found).parameters if name not in ("self", "args", "kwargs")]
+    return [
+        name
+        for name in inspect.signature(found).parameters
+        if name not in ("self", "args", "kwargs") and name[0] != "_"
+    ]
 
 
 def plain_sections(text: str) -> str:

@@ -1,7 +1,7 @@
 """The body that flips.
 
-Rotation about the middle axis is unstable. A T-handle in orbit turns over, rotates steadily for a while, and turns over
-again. Noise makes the intervals irregular.
+Rotation about the middle axis is unstable. A T-handle in orbit turns over, rotates steadily for a while, and turns
+over again. Noise makes the intervals irregular.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,7 @@
 """A wave on the sphere, with and without noise.
 
-A Rossby–Haurwitz wave is an exact solution at every size of the matrices. It rotates without change of form. Noise breaks
-it, while all moments of its vorticity are conserved.
+A Rossby–Haurwitz wave is an exact solution at every size of the matrices. It rotates without change of form. Noise
+breaks it, while all moments of its vorticity are conserved.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 """Stirred vorticity.
 
-The sine-Euler equations on su(65) from a random field. The flow stretches vorticity into filaments, down to the smallest
-scale of the matrices. All moments of vorticity are conserved. The small scales are those of the sine-Euler model, not of
-Euler's equation.
+The sine-Euler equations on su(65) from a random field. The flow stretches vorticity into filaments, down to the
+smallest scale of the matrices. All moments of vorticity are conserved. The small scales are those of the sine-Euler
+model, not of Euler's equation.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,7 @@
 """Strong orders with noises that do not commute.
 
-The order is ½ for methods that use increments only, 1 with Lévy areas, and 1½ with the log-signature. All methods follow
-the same paths.
+The order is ½ for methods that use increments only, 1 with Lévy areas, and 1½ with the log-signature. All methods
+follow the same paths.
 """
 
 import numpy as np

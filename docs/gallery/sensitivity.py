@@ -1,7 +1,7 @@
 """Sensitivity to the initial state.
 
-Two tops differ by 10⁻¹⁰ at the start. Chaos doubles the distance until it reaches the size of the orbit. A Lagrange top
-is integrable.
+Two tops differ by 10⁻¹⁰ at the start. Chaos doubles the distance until it reaches the size of the orbit. A Lagrange
+top is integrable.
 """
 
 import matplotlib.pyplot as plt

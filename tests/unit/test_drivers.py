@@ -175,9 +175,9 @@ def test_increments_that_are_none(dS, error, message):
 def test_increments_must_fit_the_run():
     driver = cj.Increments(np.zeros((10, 2)))
     driver.check(2, 10, GRID)
-    with pytest.raises(ValueError, match="dS must have 3 columns, one a noise of the system, not 2"):
+    with pytest.raises(ValueError, match="dS must have 3 columns, one per noise of the system, not 2"):
         driver.check(3, 10, GRID)
-    with pytest.raises(ValueError, match="dS must have 11 rows, one a step of the run, not 10"):
+    with pytest.raises(ValueError, match="dS must have 11 rows, one per step of the run, not 10"):
         driver.check(2, 11, GRID)
 
 

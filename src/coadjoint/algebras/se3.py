@@ -129,8 +129,8 @@ class SE3(LieAlgebra):
     def drift_free_flow(self, sigma: Vec6, mu: Vec6, orbit_memory: tuple) -> tuple[Vec6, tuple]:
         """Act, and make good what μ was wrong by: rescale γ to |γ₀|, put π on its plane, π += γ (C₁ − π·γ)/|γ|².
 
-        What adding to μ rounds off is kept for the next step: without noise the energy then does not drift either, and
-        with noise it is not kept (`without_energy_memory`).
+        The round-off of the addition to μ is carried to the next step. Without noise the energy then does not drift
+        either; with noise it is not carried (`without_energy_memory`).
         """
         return self.drift_free_from_change(sigma, mu, _turn(sigma, mu), orbit_memory)
 

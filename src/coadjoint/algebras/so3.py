@@ -108,7 +108,7 @@ class SO3(LieAlgebra):
         return orbit_memory[0], None
 
     def drift_free_flow(self, sigma: Vec3, mu: Vec3, orbit_memory: tuple) -> tuple[Vec3, tuple]:
-        """Rotate, and rescale to |μ₀| by what μ was wrong; what adding to μ rounds off is kept for the next step."""
+        """Rotate, and rescale to |μ₀|. The round-off of the addition is carried to the next step."""
         return self.drift_free_from_change(sigma, mu, turn(sigma, mu), orbit_memory)
 
     def drift_free_from_change(self, sigma: Vec3, mu: Vec3, change: Vec3, orbit_memory: tuple) -> tuple[Vec3, tuple]:

@@ -79,9 +79,9 @@ class Increments(Driver):
         """Raise if the shape is not (steps, M), or if the method needs integrals that were not passed."""
         rows, columns = self.dS.shape[-2:]
         if columns != n_noise:
-            raise ValueError(f"dS must have {n_noise} columns, one a noise of the system, not {columns}.")
+            raise ValueError(f"dS must have {n_noise} columns, one per noise of the system, not {columns}.")
         if rows != steps:
-            raise ValueError(f"dS must have {steps} rows, one a step of the run, not {rows}.")
+            raise ValueError(f"dS must have {steps} rows, one per step of the run, not {rows}.")
         if n_noise == 0:
             return
         brownian = "or let Brownian(key) sample the path"
@@ -99,7 +99,7 @@ class Increments(Driver):
             )
         if needs.signs:
             raise ValueError(
-                "the method tosses coins beside the path, which only Brownian(key) does: take that driver, or a method "
+                "the method uses Rademacher variables, which only Brownian(key) draws: use that driver, or a method "
                 "that needs the path alone, such as TMK()."
             )
         if needs.halvings:

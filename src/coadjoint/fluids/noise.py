@@ -124,7 +124,7 @@ def _amplitudes(surface: Surface, pairs: list[tuple[int, int]], amplitude: Any) 
         given = np.asarray(None)
     if given.dtype.kind not in ("fiuc" if torus else "fiu") or not np.all(np.isfinite(given)):
         kind = "a finite number, real or complex," if torus else "a finite real number,"
-        raise ValueError(f"amplitude must be {kind} or one a mode, not {amplitude!r}.")
+        raise ValueError(f"amplitude must be {kind} or one per mode, not {amplitude!r}.")
     if given.shape not in ((), (len(pairs),)):
         raise ValueError(
             f"amplitude must be one number, or one for each of the {len(pairs)} noise_modes, not of shape "

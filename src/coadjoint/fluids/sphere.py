@@ -27,9 +27,12 @@ _LARGE = 512
 class Sphere(Surface):
     """The unit sphere: fields ω = Σ ω_lm Y_lm with l < n, and their matrices W = i √(n/4π) Σ ω_lm T_lm.
 
-    The coefficient at l² + l + m belongs to the real orthonormal harmonic Y_lm, without Condon–Shortley phase: √2 N_lm
-    P_lm(cos θ) cos mφ for m > 0, sin |m|φ for m < 0, and N_l0 P_l cos θ for m = 0. T_lm are the eigenvectors, of norm
-    1, of the Laplacian Δ = −Σ_a [S_a, [S_a, ·]] of Hoppe and Yau with spin matrices S_a. Its eigenvalues are −l(l + 1).
+    The coefficient at l² + l + m belongs to the real orthonormal harmonic Y_lm, without Condon–Shortley phase:
+
+        Y_lm = √2 N_lm P_lm(cos θ) cos mφ for m > 0,   √2 N_l|m| P_l|m| sin |m|φ for m < 0,   N_l0 P_l for m = 0.
+
+    T_lm are the eigenvectors, of norm 1, of the Laplacian Δ = −Σ_a [S_a, [S_a, ·]] of Hoppe and Yau with spin matrices
+    S_a. Its eigenvalues are −l(l + 1).
     The equation
 
         W' = (1/ħ)[Δ⁻¹W, W] = −(1/ħ)[P, W],   P = (−Δ)⁻¹W,   ħ = 2/√(n² − 1),

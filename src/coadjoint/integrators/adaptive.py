@@ -37,20 +37,30 @@ class _Progress(NamedTuple):
 
 
 class Adaptive(Integrator):
-    """Any method with steps halved as often as its error asks: each step is cut along the dyadic tree.
+    """Any method with steps that are halved where the error is large.
 
-        whole = step(μ, h),   halves = step(step(μ, h/2), h/2),   error = |whole − halves| / |μ|.
+    The error of a part of length h is
 
-    Where error ≤ tol the two halves are accepted; else each half is treated likewise, down to dt/2^halvings. A part
-    that was easy lets the next one be twice as long, where the tree allows. The increments of all parts are those of
-    one path, sampled at dt/2^halvings and put together by Chen's relation, so that the path stays a path: whatever is
-    accepted, μ follows the same Brownian motion. Every accepted part is a step of the method, so it keeps what the
-    method keeps. `sol.stats.substeps` is the mean number of accepted sub-steps a step; where `tol` is not met at
-    dt/2^halvings, the step counts as unsolved.
+        error = |whole − halves| / |μ|,   whole = step(μ, h),   halves = step(step(μ, h/2), h/2).
 
-    With noises that do not commute take a method that uses their Lévy areas, `Adaptive(TMKLevy())`: increments alone
-    do not determine the limit when the steps depend on the path (Gaines and Lyons 1997). The cost of sampling is that
-    of 2^halvings steps, whatever is accepted. Derivatives go forward only (`jax.jvp`).
+    If error ≤ tol the two halves are accepted. Otherwise each half is treated in the same way, down to dt/2^halvings.
+    After an accepted part the next one may be twice as long, within the dyadic tree. All increments belong to one path,
+    sampled at dt/2^halvings and combined by Chen's relation, so μ follows the same Brownian motion. Every accepted part
+    is a step of the method and conserves what the method conserves. `sol.stats.substeps` is the mean number of accepted
+    parts per step. A step that does not meet `tol` at dt/2^halvings counts as not converged.
+
+    Increments alone do not determine the limit if steps depend on the path (Gaines and Lyons 1997). If noises do not
+    commute, use a method with Lévy areas, `Adaptive(TMKLevy())`. Sampling costs as much as 2^halvings steps. Only
+    forward derivatives (`jax.jvp`) are supported.
+
+    Parameters
+    ----------
+    integrator : Integrator, default TMK()
+        The method.
+    tol : float, default 1e-6
+        The tolerance of the relative error per part.
+    halvings : int, default 6
+        The largest number of halvings.
     """  # fmt: skip
 
     integrator: Integrator

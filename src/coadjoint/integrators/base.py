@@ -27,10 +27,18 @@ _SOLVED = 1e-8  # a residual up to which an equation counts as solved in a messa
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step costs: group actions and gradients of h, and how many more for each iteration, part of h or noise.
+    """The cost of a step, as numbers of group actions and of gradients of h.
 
-    An action is a flow, or the dual of the differential of τ, which is as dear. A gradient is ∂h, or a derivative of
-    it in one direction, for one noise or for all of them at once.
+    An action is a flow or the dual of the differential of τ. A gradient is ∂h or a derivative of it in one direction.
+
+    Parameters
+    ----------
+    flows, gradients : int, default 0
+        The fixed numbers per step.
+    each : {"", "iteration", "part", "noise"}, default ""
+        The unit of the variable numbers.
+    flows_each, gradients_each : int, default 0
+        The numbers per unit.
     """
 
     flows: int = 0
@@ -42,7 +50,33 @@ class Cost:
 
 @dataclass(frozen=True)
 class Claims:
-    """What an integrator promises. The tables of the documentation and the verification tests read this."""
+    """The orders and invariants that an integrator claims. The documentation and the verification tests read them.
+
+    Parameters
+    ----------
+    order : int
+        The order without noise.
+    strong_commuting : float
+        The strong order with one SALT noise or commuting ones; 0 if the method does not support noise.
+    strong : float
+        The strong order with any SALT noises.
+    casimirs : bool
+        Whether every Casimir is conserved to round-off.
+    weak : float, default 0.0
+        The weak order with any SALT noises.
+    weak_commuting : float, default 0.0
+        The weak order with one SALT noise or commuting ones, if it is higher.
+    cost : Cost, default Cost()
+        The cost of a step.
+    energy : {"", "quadratic", "polynomial", "any"}, default ""
+        The Hamiltonians whose energy is conserved without noise.
+    symplectic : bool, default False
+        Whether a step is a Poisson map, which is symplectic on coadjoint orbits.
+    symmetric : bool, default False
+        Whether a step without noise is its own inverse under time reversal.
+    explicit : bool, default False
+        Whether no equation is solved.
+    """
 
     order: int  # deterministic order
     strong_commuting: float  # strong order with one SALT noise, or commuting ones; 0 if it takes no noise
@@ -58,7 +92,7 @@ class Claims:
 
 
 class Integrator(eqx.Module):
-    """One step of a method. All that a restart needs is in `mu` and `carry`."""
+    """The interface of a method: one step. `mu` and `carry` contain everything that a restart needs."""
 
     claims: eqx.AbstractClassVar[Claims]
     sitewise: ClassVar[bool] = False  # a step of equal factors is made factor by factor, explicitly, from ζ
@@ -68,14 +102,14 @@ class Integrator(eqx.Module):
         """The carry at the start."""
 
     def check(self, system: System) -> None:
-        """Raise if the scheme is not made for such a system; called before anything is compiled."""
+        """Raise if the method does not support the system. Called before anything is compiled."""
 
     def needs(self, system: System) -> Needs:
-        """What the method asks of the path beside ΔS."""
+        """The quantities of the path that the method needs in addition to ΔS."""
         return Needs()
 
     def init_group(self, system: System, mu: State, carry: PyTree, g0: PyTree = None) -> PyTree:
-        """The same carry with the group element g₀, 1 unless given, which the steps then move along."""
+        """The same carry with the group element g₀, by default 1, which the steps then move along."""
         raise TypeError(
             f"group=True needs a method that moves by a group action, such as TMK(); {type(self).__name__} does not."
         )
@@ -85,15 +119,15 @@ class Integrator(eqx.Module):
         return None
 
     def fast(self) -> "Integrator":
-        """The same method without its fallbacks: a step that it cannot solve is reported as not converged.
+        """The same method without its fallbacks. A step that it cannot solve is reported as not converged.
 
-        Such a step is not to be taken: this method itself takes it.
+        Such a step is not used: the full method repeats it.
         """
         solve = getattr(self, "solve", None)
         return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.fast())
 
     def failure(self, dt: float, residual: float) -> str:
-        """Why steps could not be taken, given the worst residual, and what to do: the end of a sentence."""
+        """The reason why steps failed, given the worst residual, and the fix: the end of a sentence."""
         if self.claims.casimirs or residual > _SOLVED:
             return f"the worst residual is {residual:.1e}. Take a smaller dt"
         return (

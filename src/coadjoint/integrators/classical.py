@@ -62,7 +62,22 @@ class _ImplicitDirect(Integrator):
 
 
 class ImplicitMidpoint(_ImplicitDirect):
-    """The implicit midpoint rule: μ_{n+1} = μ_n + F(½ (μ_n + μ_{n+1})). Keeps quadratic Casimirs, and no others."""
+    """The implicit midpoint rule: μ_{n+1} = μ_n + F(½ (μ_n + μ_{n+1})).
+
+    A classical method for comparison. It conserves quadratic Casimirs and no others.
+
+    Parameters
+    ----------
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    """
 
     claims: ClassVar[Claims] = Claims(
         order=2,
@@ -81,7 +96,22 @@ class ImplicitMidpoint(_ImplicitDirect):
 
 
 class Trapezoidal(_ImplicitDirect):
-    """The trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_{n+1}))."""
+    """The trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_{n+1})).
+
+    A classical method for comparison: it adds increments to μ, and does not conserve Casimirs in general.
+
+    Parameters
+    ----------
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    """
 
     claims: ClassVar[Claims] = Claims(
         order=2,
@@ -100,7 +130,10 @@ class Trapezoidal(_ImplicitDirect):
 
 
 class Heun(Integrator):
-    """Heun's method, the explicit trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_n + F(μ_n)))."""
+    """Heun's method, the explicit trapezoidal rule: μ_{n+1} = μ_n + ½ (F(μ_n) + F(μ_n + F(μ_n))).
+
+    A classical method for comparison: it adds increments to μ, and does not conserve Casimirs in general.
+    """
 
     claims: ClassVar[Claims] = Claims(
         order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=False, cost=Cost(0, 2), explicit=True

@@ -13,7 +13,7 @@ from .base import Claims, Cost, GroupMethod
 
 
 class CommutatorFree(GroupMethod):
-    """Commutator-free methods: explicit, of order 3 or 4, by flows alone and without brackets; no noise.
+    """Commutator-free methods of order 3 or 4: explicit, without brackets, and without support for noise.
 
     With F(σ)μ = flow(sσ, μ) and k_i = dt ∂h(μ_i), μ_1 = μ_n, order 3 is
 
@@ -24,10 +24,17 @@ class CommutatorFree(GroupMethod):
         μ_2 = F(½k_1)μ_1,   μ_3 = F(½k_2)μ_1,   μ_4 = F(k_3 − ½k_1)μ_2,
         μ_{n+1} = F((1/12)(−k_1 + 2k_2 + 2k_3 + 3k_4)) F((1/12)(3k_1 + 2k_2 + 2k_3 − k_4))μ_1.
 
-    Each flow takes a combination of gradients, so that order 4 needs 5 flows, where the methods of Crouch and Grossman
-    (1993), whose flows take one gradient each, need 15.
+    Each flow takes a combination of gradients, so order 4 needs 5 flows. The methods of Crouch and Grossman (1993),
+    whose flows take one gradient each, need 15.
 
     Reference: Celledoni, Marthinsen and Owren, Commutator-free Lie group methods (2003).
+
+    Parameters
+    ----------
+    order : {3, 4}, default 4
+        The order.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     sitewise: ClassVar[bool] = True

@@ -21,24 +21,42 @@ _OUTER, _WEIGHT = 0.15**0.5, 5 / 18  # the outer nodes of three-point Gauss–Le
 
 
 class DiscreteGradient(OrbitMethod):
-    """TMK with a discrete gradient, which keeps the energy where there is no noise.
+    """TMK with a discrete gradient, which conserves the energy without noise.
+
+    The step is
 
         σ = (∇̄h(μ_n, μ_{n+1}) + g(m)) dt + Σ_i ∂h_i(m) ΔS^i,   μ_{n+1} = flow(sσ, μ_n),   m = ½ (μ_n + μ_{n+1}).
 
-    A discrete gradient has <Δ, ∇̄h> = h(μ_{n+1}) − h(μ_n), Δ = μ_{n+1} − μ_n. The flow keeps <μ, σ>, so that without
-    noise and forcing g this is <Δ, σ>/dt = 0; with a forcing it is −<Δ, g(m)>, what that works. For quadratic h both
-    kinds are ∂h(m), and the method is TMK.
+    A discrete gradient satisfies <Δ, ∇̄h> = h(μ_{n+1}) − h(μ_n) with Δ = μ_{n+1} − μ_n. The flow conserves <μ, σ>.
+    Without noise and forcing g the energy change is therefore <Δ, σ>/dt = 0. With a forcing it is −<Δ, g(m)>, the work
+    of the forcing. For quadratic h both kinds equal ∂h(m), and the method is TMK. The two kinds are
 
-    - `kind="gonzalez"`: ∇̄h = ∂h(m) + (N/|Δ|²) Δ,   N = h(μ_{n+1}) − h(μ_n) − <Δ, ∂h(m)>, for any h.
-    - `kind="average"`: ∇̄h = ∫₀¹ ∂h(μ_n + ξΔ) dξ, the average vector field, by `nodes` Gauss–Legendre nodes: the energy
-      is kept for polynomials h of degree up to 2·nodes.
+        ∇̄h = ∂h(m) + (N/|Δ|²) Δ,   N = h(μ_{n+1}) − h(μ_n) − <Δ, ∂h(m)>
 
-    N is of third order in Δ, and near an equilibrium the difference is all round-off. Then it is taken as the integral
-    ∫ <Δ, ∂h(m + ξΔ) − ∂h(m)> dξ over [−½, ½], by Gauss–Legendre too, which loses no digits; it is used where the two
-    agree to round-off.
+    ("gonzalez", for any h) and ∇̄h = ∫₀¹ ∂h(μ_n + ξΔ) dξ ("average", the average vector field). Near an equilibrium N
+    is all round-off. It is then computed as the integral ∫ <Δ, ∂h(m + ξΔ) − ∂h(m)> dξ over [−½, ½], without
+    cancellation.
 
-    Reference: Gonzalez, Time integration and discrete Hamiltonian systems (1996); McLachlan, Quispel and Robidoux,
+    References: Gonzalez, Time integration and discrete Hamiltonian systems (1996); McLachlan, Quispel and Robidoux,
     Geometric integration using discrete gradients (1999).
+
+    Parameters
+    ----------
+    kind : {"gonzalez", "average"}, default "gonzalez"
+        The discrete gradient.
+    nodes : int, default 3
+        Gauss–Legendre nodes. "average" conserves polynomials h of degree up to 2·nodes.
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     kind: str = eqx.field(static=True)

@@ -63,14 +63,32 @@ class _Midpoint(OrbitMethod):
 
 
 class LieMidpoint(_Midpoint):
-    """The Lie midpoint rule: a Poisson map, with noise too.
+    """The Lie midpoint rule: a Poisson map, also with noise.
+
+    The step is
 
         σ = ∂h(m) dt + Σ_i ∂h_i(m) ΔS^i,   m = dτ*_{sσ} μ_n,   μ_{n+1} = Ad*_{τ(sσ)} μ_n.
 
-    For τ = exp, m = φ₁(s ad*_σ) μ_n with φ₁(z) = (eᶻ − 1)/z: the mean state of the step. `LieMidpoint(Cayley())` is
-    `IsospectralMidpoint()`. Without noise the energy error stays bounded, whatever h.
+    For τ = exp, m = φ₁(s ad*_σ) μ_n with φ₁(z) = (eᶻ − 1)/z is the mean state of the step. `LieMidpoint(Cayley())` is
+    `IsospectralMidpoint()`. Without noise the energy error stays bounded for any h.
 
     Reference: Bou-Rabee and Marsden, Hamilton–Pontryagin integrators on Lie groups (2009).
+
+    Parameters
+    ----------
+    tau : Tau, default Exp()
+        The map from the algebra to the group: `Exp()`, `Cayley()` or a `Tau` of your own.
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     def __init__(
@@ -88,16 +106,32 @@ class LieMidpoint(_Midpoint):
 
 
 class IsospectralMidpoint(_Midpoint):
-    """The isospectral midpoint rule of matrix algebras: a Poisson map without exponentials, with noise too.
+    """The isospectral midpoint rule of matrix algebras: a Poisson map without exponentials, also with noise.
+
+    The step is
 
         σ = ∂h(W̃) dt + Σ_i ∂h_i(W̃) ΔS^i,   W̃ = (1 + sσ/2)⁻¹ W_n (1 − sσ/2)⁻¹,
         W_{n+1} = cay(sσ)⁻¹ W_n cay(sσ),   cay(σ) = (1 − σ/2)⁻¹(1 + σ/2).
 
-    The iteration is on σ, and the step ends with the exact conjugation: the spectrum of W, and with it every Casimir,
-    does not depend on how well the equation is solved.
+    The iteration is on σ, and the step ends with the exact conjugation. The spectrum of W, and with it every Casimir,
+    does therefore not depend on the accuracy of the solution.
 
-    Reference: Modin and Viviani, Lie–Poisson methods for isospectral flows (2020); with noise, Ephrati, Jansson, Lang
+    References: Modin and Viviani, Lie–Poisson methods for isospectral flows (2020); with noise, Ephrati, Jansson, Lang
     and Luesink, An exponential map free implicit midpoint method for stochastic Lie–Poisson systems (2024).
+
+    Parameters
+    ----------
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     def __init__(

@@ -14,14 +14,20 @@ from .base import Claims, Cost, OrbitMethod
 
 
 class EulerMaruyamaMK(OrbitMethod):
-    """Euler–Maruyama in the Lie algebra, Munthe-Kaas.
+    """The Euler–Maruyama method in the Lie algebra (Munthe-Kaas).
+
+    The step is
 
         σ = ∂h(μ_n) dt + Σ_i ∂h_i(μ_n) ΔS^i + (s/2) Σ_ij ΔS^i ΔS^j D²h_i ad*_{∂h_j} μ_n,
         μ_{n+1} = flow(sσ, μ_n).
 
-    The last term vanishes for SALT noise. For nonlinear noise it is the Stratonovich correction, without which the
-    method converges to another equation. It is written with ΔS^i ΔS^j in place of its mean δ_ij dt, so that it is
-    right for any path, not for Brownian motion alone.
+    The last term vanishes for SALT noise. For nonlinear noise it is the Stratonovich correction. It contains ΔS^i ΔS^j
+    in place of the mean δ_ij dt, so it is correct for any path.
+
+    Parameters
+    ----------
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -44,11 +50,18 @@ class EulerMaruyamaMK(OrbitMethod):
 
 
 class HeunMK(OrbitMethod):
-    """Heun's method (the explicit trapezoidal rule) in the Lie algebra, Munthe-Kaas.
+    """Heun's method (the explicit trapezoidal rule) in the Lie algebra (Munthe-Kaas).
 
-        σ₁ = ζ(μ_n),   σ = ½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n))),   μ_{n+1} = flow(sσ, μ_n),
+    The step is
+
+        σ₁ = ζ(μ_n),   σ = ½ (ζ(μ_n) + ζ(flow(sσ₁, μ_n))),   μ_{n+1} = flow(sσ, μ_n)
 
     with ζ(μ) = ∂h(μ) dt + Σ_i ∂h_i(μ) ΔS^i.
+
+    Parameters
+    ----------
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(

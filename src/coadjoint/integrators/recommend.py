@@ -48,9 +48,18 @@ class Row:
 
 
 class Recommendation(tuple[Row, ...]):
-    """Methods for a system, best first. `[0].integrator` is the first choice; printed, it is a table.
+    """Ranked methods for a system, best first. Printed, it is a table.
 
-    `system` says in words what the rows are for; `refused` which methods do not take it, and why.
+    `recommendation[0].integrator` is the first choice.
+
+    Parameters
+    ----------
+    rows : list of Row
+        One row per method.
+    system : str
+        The system and the goal, in words.
+    refused : dict
+        The reasons why other methods do not support the system.
     """
 
     system: str
@@ -81,20 +90,31 @@ class Recommendation(tuple[Row, ...]):
 
 
 def recommend(system: System, goal: Literal["paths", "statistics", "long time"] = "paths") -> Recommendation:
-    """The methods of the library ranked for a system and a goal, from their claims:
+    """Rank the methods of the library for a system and a goal, by their claims.
+
+    Example:
 
         print(cj.recommend(system))
         cj.solve(system, mu0, t1=1.0, dt=0.01, integrator=cj.recommend(system)[0].integrator)
 
-    Listed are methods that keep every Casimir, and of these only such as no other equals in all. What comes first:
+    The list contains methods that conserve every Casimir. A method that another one equals or exceeds in every respect
+    is left out. The criteria, in order:
 
-    - "paths": the higher strong order with the noise of the system, which may commute or not, then the higher order
-      without noise, then what keeps more, then what costs less. Methods that need integrals of many noises, a number
-      for each pair, come last.
-    - "statistics": methods that need no numbers for pairs of noises, whose sampling costs more than smaller steps do;
-      of these the higher weak order, then order 2 or more without noise, then what costs less.
-    - "long time": a Poisson map, then what keeps the energy, then time symmetry, then the higher order, then what costs
-      less.
+    - "paths": strong order with the noise of the system, order without noise, number of invariants, cost. Methods that
+      need integrals of many noises, a number for each pair, come last.
+    - "statistics": weak order, order without noise, cost. Methods that need a number for each pair of noises come last.
+    - "long time": Poisson maps, conserved energy, time symmetry, order, cost.
+
+    Parameters
+    ----------
+    system : System
+        The system.
+    goal : {"paths", "statistics", "long time"}, default "paths"
+        Accurate trajectories, accurate means, or conserved structure.
+
+    Returns
+    -------
+    Recommendation
     """  # fmt: skip
     from . import ALL
 

@@ -17,20 +17,35 @@ from .tau import Exp, Tau, checked
 
 
 class RKMK(OrbitMethod):
-    """A Runge–Kutta–Munthe-Kaas method: a Runge–Kutta method (A, b) for σ, where μ = Ad*_{τ(sσ)} μ_n.
+    """A Runge–Kutta–Munthe-Kaas method: a Runge–Kutta method (A, b) for σ with μ = Ad*_{τ(sσ)} μ_n.
 
-        σ_i = Σ_j a_ij k_j,   k_i = dτinv_{−sσ_i} ζ(Ad*_{τ(sσ_i)} μ_n),   σ = Σ_i b_i k_i,   μ_{n+1} = Ad*_{τ(sσ)} μ_n,
+    The step is
 
-    with ζ(μ) = ∂h(μ) dt + Σ_i ∂h_i(μ) ΔS^i.
+        σ_i = Σ_j a_ij k_j,   k_i = dτinv_{−sσ_i} ζ(Ad*_{τ(sσ_i)} μ_n),   σ = Σ_i b_i k_i,   μ_{n+1} = Ad*_{τ(sσ)} μ_n
 
-    - `tableau`: "euler", "midpoint" (explicit), "heun", "rk4", "gauss2", "gauss4" (Gauss–Legendre), or a `Tableau`.
-      An implicit one is solved for all its stages at once.
-    - `tau`: `Exp()`, `Cayley()` or a `Tau` of your own. dexpinv is taken to the order − 2 brackets that are needed.
-
-    The path enters by its increments alone, so that the strong orders are those of TMK whatever the tableau. A tableau
-    of order 1 takes SALT noise only: with other noise it would converge to another equation.
+    with ζ(μ) = ∂h(μ) dt + Σ_i ∂h_i(μ) ΔS^i. The method uses increments only, so its strong orders are those of TMK for
+    any tableau. A tableau of order 1 supports SALT noise only.
 
     Reference: Munthe-Kaas, High order Runge–Kutta methods on manifolds (1999).
+
+    Parameters
+    ----------
+    tableau : str or Tableau, default "rk4"
+        "euler", "midpoint" (explicit), "heun", "rk4", "gauss2", "gauss4" (Gauss–Legendre), or a `Tableau`. All stages
+        of an implicit tableau are solved together. dexpinv includes the order − 2 brackets that are needed.
+    tau : Tau, default Exp()
+        The map from the algebra to the group: `Exp()`, `Cayley()` or a `Tau` of your own.
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     tableau: Tableau = eqx.field(static=True)

@@ -34,9 +34,16 @@ class _Splitting(GroupMethod):
 class LieTrotter(_Splitting):
     """Lie–Trotter splitting: the exact flows of all parts of h and of the noise, one after the other.
 
+    The step is
+
         μ ← flow(s dt ∂h_1(μ), μ),   μ ← flow(s dt ∂h_2(μ), μ),   …,   μ ← flow(s Σ_i β_i ΔS^i, μ).
 
-    Explicit, and a Poisson map. How h falls into parts: see `Strang`.
+    It is explicit and a Poisson map. `Strang` describes the parts.
+
+    Parameters
+    ----------
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -60,21 +67,28 @@ class LieTrotter(_Splitting):
 
 
 class Strang(_Splitting):
-    """Strang splitting: half a step of every part, a whole one of the last, and back.
+    """Strang splitting: half a step of every part, a whole step of the last, and the halves in reverse order.
+
+    The step is
 
         Φ = φ_1(½) ∘ φ_2(½) ∘ … ∘ φ_K(1) ∘ … ∘ φ_2(½) ∘ φ_1(½),   φ_k(c): μ ← flow(s c dt ∂h_k(μ), μ),
 
-    with the noise as the last parts, φ(c): μ ← flow(s c Σ_i β_i ΔS^i, μ). Explicit, symmetric, and a Poisson map. Of
-    weak order 2 if the noises are SALT and commute.
+    with the noise as the last parts, φ(c): μ ← flow(s c Σ_i β_i ΔS^i, μ). It is explicit, symmetric and a Poisson map.
+    Its weak order is 2 if the noises are SALT and commute.
 
     The parts are those of `System(algebra, [h_1, h_2, …])`. Each must be exactly solvable: a function φ(<μ, a>), or of
-    several <μ, a_j> with a_j that commute. A single h is split by itself where it can be: the coordinates are put in
+    several <μ, a_j> with a_j that commute. A single h is split automatically if possible. Coordinates are grouped in
     blocks that commute, and the parts are the terms of h in each block. So rigid bodies are split axis by axis, heavy
-    tops into three screws {π_i, γ_i}, spin chains into components. All SALT noises are one part; other noises are parts
-    one by one, and must be exactly solvable too.
+    tops into three screws {π_i, γ_i}, spin chains into components. All SALT noises are one part. Each other noise is a
+    part of its own and must be exactly solvable.
 
-    Reference: McLachlan, Explicit Lie–Poisson integration and the Euler equations (1993); with noise, Bréhier, Cohen
+    References: McLachlan, Explicit Lie–Poisson integration and the Euler equations (1993); with noise, Bréhier, Cohen
     and Jahnke, Splitting integrators for stochastic Lie–Poisson systems (2023).
+
+    Parameters
+    ----------
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(

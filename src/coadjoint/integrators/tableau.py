@@ -11,10 +11,18 @@ from ..numerics import validation
 
 @dataclass(frozen=True)
 class Tableau:
-    """A Runge–Kutta method: stages k_i = f(y + Σ_j a_ij k_j) and the result y + Σ_i b_i k_i.
+    """A Runge–Kutta method with stages k_i = f(y + Σ_j a_ij k_j) and the result y + Σ_i b_i k_i.
 
-    `A` is a square matrix and `b` a vector, given as sequences or arrays; `order` is the order that is claimed, whose
-    conditions up to order 4 are checked.
+    Parameters
+    ----------
+    A : array_like, shape (s, s)
+        The matrix of the stages.
+    b : array_like, shape (s,)
+        The weights.
+    order : int
+        The claimed order. The order conditions up to order 4 are checked.
+    name : str, default "own"
+        The name in tables.
     """
 
     A: tuple[tuple[float, ...], ...]

@@ -16,15 +16,15 @@ from ..numerics.special_functions import BERNOULLI
 
 
 class Tau(eqx.Module):
-    """A map τ: g → G with τ(0) = 1 and τ(−σ) = τ(σ)⁻¹, by which a method moves on the orbit.
+    """The interface of a map τ: g → G with τ(0) = 1 and τ(−σ) = τ(σ)⁻¹, by which a method moves on the orbit.
 
-    One of your own gives two methods, which are checked against each other before a run:
+    A subclass defines two methods, which are compared with each other before a run:
 
-    - `action(algebra, sigma, mu)` = Ad*_{τ(σ)} μ, an exact group action whatever σ is;
+    - `action(algebra, sigma, mu)` = Ad*_{τ(σ)} μ, an exact group action for any σ;
     - `dtauinv(algebra, sigma, zeta)`, the inverse of dτ_σ: δ ↦ (Dτ(σ)δ) τ(σ)⁻¹.
 
-    The rest follows, but for the group element (`group`) and the cure against round-off drift (`orbit_memory` and
-    `drift_free_flow`, as those of an algebra), which there are only if they are given too.
+    Optional methods are `group` (for the group element), and `orbit_memory` and `drift_free_flow` (for the round-off
+    correction), as in an algebra.
     """
 
     @abc.abstractmethod
@@ -132,7 +132,7 @@ class Exp(Tau):
 
 
 class Cayley(Tau):
-    """τ = cay, cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) in a faithful matrix representation: `SO3`, `SE3`, `SU` and products."""
+    """τ = cay, cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) in a matrix representation: for `SO3`, `SE3`, `SU` and products."""
 
     def action(self, algebra: LieAlgebra, sigma: Element, mu: State) -> State:
         """Ad*_{cay(σ)} μ."""

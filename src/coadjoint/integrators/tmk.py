@@ -26,20 +26,37 @@ _NEAR = 6  # dimension up to which a nearer start, and a more exact Jacobian, ta
 class TMK(OrbitMethod):
     """The trapezoidal Munthe-Kaas method.
 
+    The step is
+
         σ = ∂h(m) dt + Σ_i ∂h_i(m) ΔS^i,   m = ½ (μ_n + flow(sσ, μ_n)),
         μ_{n+1} = flow(sσ, μ_n).
 
-    σ is found by the chord method from σ = 0 with the Jacobian frozen at the start of the step,
+    The chord method solves for σ, from σ = 0 with the Jacobian frozen at the start of the step,
 
-        σ ← σ − Df(0)⁻¹ f(σ),   Df(0) = I + s (dt/2) D²h J(μ_n) + s Σ_i (ΔS^i/2) D²h_i J(μ_n),
+        σ ← σ − Df(0)⁻¹ f(σ),   Df(0) = I + s (dt/2) D²h J(μ_n) + s Σ_i (ΔS^i/2) D²h_i J(μ_n).
 
-    and by Newton's method, then homotopy in (dt, ΔS), where that fails; of matrices by products alone (`matrix`). Up to
-    dimension 6 native code starts nearer to the root (`near_root`): a small step then takes two evaluations, not four.
-    Without noise a quadratic energy is kept. With `tau=Cayley()`, flow(σ, μ) is Ad*_{cay(σ)} μ, as good and cheaper for
-    matrices.
+    If it fails, Newton's method and then homotopy in (dt, ΔS) follow. Matrices above dimension 64 use the
+    inversion-free solver. Up to dimension 6 native code starts closer to the root, so a small step takes two
+    evaluations instead of four. Without noise a quadratic energy is conserved.
 
     Reference: Luesink, Ephrati, Cifani and Geurts, Casimir preserving stochastic Lie–Poisson integrators, algorithm 1
     (signs: docs/reference/conventions.md).
+
+    Parameters
+    ----------
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
+    tau : Tau, default Exp()
+        The map from the algebra to the group: `Exp()`, `Cayley()` or a `Tau` of your own.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(

@@ -22,19 +22,35 @@ _MOST_NOISES = 32  # that do not commute: a block of steps has 8 megabytes of le
 class TMK15(OrbitMethod):
     """The trapezoidal Munthe-Kaas method of strong order 1.5, for SALT noise.
 
+    The step is
+
         σ = ∂h(m) dt + Σ_i β_i ΔW^i + L₂ + L₃ + s (D²h a_z − [∂h, z]) + dt² Σ_i e_i,   m = ½ (μ_n + flow(sσ, μ_n)),
         z = Σ_i (ΔZ_i − ½ dt ΔW_i) β_i,   a_i = ad*_{β_i} μ_n,   a_z = ad*_z μ_n,
         e_i = ¼ [β_i, D²h a_i] + (1/12) [β_i,[β_i, ∂h]] + ⅛ D³h(a_i, a_i),
-        μ_{n+1} = flow(sσ, μ_n),
+        μ_{n+1} = flow(sσ, μ_n)
 
-    with ΔZ_i = ∫ (W_i − W_i(t_n)) dt and all derivatives of h but the first at μ_n. L₂ and L₃ are levels 2 and 3 of
-    the logarithm of the noise alone,
+    with ΔZ_i = ∫ (W_i − W_i(t_n)) dt and all derivatives of h but the first at μ_n. L₂ and L₃ are levels 2 and 3 of the
+    logarithm of the noise alone,
 
         L₂ = s Σ_{i<j} A_ij [β_i, β_j],   L₃ = ⅓ Σ_ijk ℓ_ijk [β_i,[β_j, β_k]],
 
-    ℓ being level 3 of the log-signature of the path; with a forcing g, ∂h + g stands for ∂h. Noises known to commute
-    need ΔZ alone. For others the path is sampled in about dt^{−½} parts of each step with areas of each part: a cost
-    that grows as M² dt^{−5/4} a step.
+    where ℓ is level 3 of the log-signature of the path. With a forcing g, ∂h + g takes the place of ∂h. Commuting
+    noises need ΔZ only. For others the path is sampled in about dt^{−½} parts of each step with the areas of each part.
+    This costs an amount of order M² dt^{−5/4} per step.
+
+    Parameters
+    ----------
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -73,7 +89,7 @@ class TMK15(OrbitMethod):
         if M > _MOST_NOISES and not system.commuting:
             raise ValueError(
                 f"TMK15 needs the log-signature to level 3, {M}³ numbers in each part of a step, of {M} noises that do "
-                f"not commute; it takes at most {_MOST_NOISES}: TMKLevy() needs {M}² numbers a step, TMK() none."
+                f"not commute; it takes at most {_MOST_NOISES}: TMKLevy() needs {M}² numbers per step, TMK() none."
             )
 
     def needs(self, system: System) -> Needs:

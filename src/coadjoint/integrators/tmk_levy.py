@@ -21,17 +21,33 @@ _MOST_NOISES = 512  # that do not commute: a block of steps has 64 megabytes of 
 class TMKLevy(OrbitMethod):
     """The trapezoidal Munthe-Kaas method with Lévy areas A_ij = ½ ∫ (W_i dW_j − W_j dW_i).
 
+    The step is
+
         σ = ∂h(m) dt + Σ_i ∂h_i(m) ΔW^i + s Σ_{i<j} A_ij c_ij(μ_n),   m = ½ (μ_n + flow(sσ, μ_n)),
         c_ij = [∂h_i, ∂h_j] + D²h_j ad*_{∂h_i} μ − D²h_i ad*_{∂h_j} μ,
         μ_{n+1} = flow(sσ, μ_n).
 
-    For SALT noise c_ij = [β_i, β_j], and σ has the mean of level 3 of the noise given ΔW besides, without which means
-    over many paths would be worse than those of TMK:
+    For SALT noise c_ij = [β_i, β_j], and σ includes the mean of level 3 of the noise given ΔW,
 
         (dt/12) Σ_i [β_i,[β_i, w]],   w = Σ_j β_j ΔW^j.
 
-    Noises known to commute ask for no areas, and the method is TMK. The areas are sampled with an rms error of order
-    dt^{3/2}, at a cost that grows as M² dt^{−½} a step. Given paths are taken for Brownian ones.
+    Without it, means over many paths would be less accurate than those of TMK. Commuting noises need no areas, and the
+    method is then TMK. The areas have an rms error of order dt^{3/2}. Sampling them costs an amount of order M² dt^{−½}
+    per step. Prescribed paths are treated as Brownian ones.
+
+    Parameters
+    ----------
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(

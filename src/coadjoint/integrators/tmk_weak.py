@@ -19,18 +19,32 @@ from .tmk_levy import area_term, mean_third_term, not_too_many
 
 
 class TMKWeak(OrbitMethod):
-    """The trapezoidal Munthe-Kaas method of weak order 2, for SALT noise: increments, and a coin for each pair.
+    """The trapezoidal Munthe-Kaas method of weak order 2, for SALT noise.
+
+    The step uses increments and a Rademacher variable for each pair of noises:
 
         σ = g(m) dt + w + s Σ_{i<j} A_ij [β_i, β_j] + (dt/12) Σ_i [β_i,[β_i, w]] + dt² Σ_i e_i,   w = Σ_i β_i ΔW^i,
         e_i = ¼ [β_i, Dg a_i] + (1/12) [β_i,[β_i, g]] + ⅛ D²g(a_i, a_i),   a_i = ad*_{β_i} μ_n,
-        m = ½ (μ_n + flow(sσ, μ_n)),   μ_{n+1} = flow(sσ, μ_n),
+        m = ½ (μ_n + flow(sσ, μ_n)),   μ_{n+1} = flow(sσ, μ_n).
 
-    g being ∂h with the forcing added, and all of its derivatives at μ_n. The areas are A_ij = ± dt/2 with equal
-    chances, which have the moments of Lévy's that count, so that nothing but increments is sampled of the path. Noises
-    known to commute need no coins. On single paths it is of the orders of TMK: the coins are not the path's own areas.
+    Here g is ∂h with the forcing added, and its derivatives are at μ_n. The areas A_ij = ± dt/2 with equal probability
+    have the relevant moments of the Lévy areas. Commuting noises need no areas. On single paths the method has the
+    orders of TMK, because these areas are not those of the path. The terms are those of `TMK15` in the mean. For many
+    noises, as in spin lattices, the sums over i are expensive: use `NinomiyaVictoir`.
 
-    The terms are those of `TMK15`, in the mean. For many noises, as in lattices of spins, the sums over i cost too
-    much: `NinomiyaVictoir` has none.
+    Parameters
+    ----------
+    tol : float, default 1e-14
+        The tolerance of the last correction, relative to the unknown.
+    solver : {"auto", "chord", "newton", "fixed_point", "products"}, default "auto"
+        The solver of the implicit equation. "auto" selects the chord method up to dimension 16 and fixed-point
+        iteration above. Above dimension 64 it selects the inversion-free solver ("products") if the method supports it.
+    max_steps : int, default 30
+        The largest number of iterations.
+    fallbacks : bool, default True
+        Use Newton's method and then homotopy if the solver fails, up to dimension 64.
+    drift_free : bool, default True
+        Apply the round-off correction after each step.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -68,7 +82,7 @@ class TMKWeak(OrbitMethod):
         not_too_many("TMKWeak", "a coin", system)
 
     def needs(self, system: System) -> Needs:
-        """A coin for each pair of noises, unless all areas would be multiplied by zero."""
+        """Rademacher variables for noises that do not commute."""
         M = system.n_noise
         return Needs(signs=0 if system.commuting else M * (M - 1) // 2)
 

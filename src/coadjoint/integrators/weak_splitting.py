@@ -89,16 +89,23 @@ def _quiet(system: System) -> System:
 
 
 class NinomiyaVictoir(_WeakSplitting):
-    """The splitting of Ninomiya and Victoir: weak order 2 whether the noises commute or not, by a coin Λ a step.
+    """The Ninomiya–Victoir splitting: weak order 2 for any noises, with one Rademacher variable Λ per step.
 
-        Φ = φ_0(½ dt) ∘ φ_1(ΔW¹) ∘ φ_2(ΔW²) ∘ … ∘ φ_M(ΔW^M) ∘ φ_0(½ dt)   if Λ = 1, with φ_M first of all if Λ = −1,
-        φ_i(c): μ ← flow(s c ∂h_i(μ), μ),   φ_0: by the method `drift`, of order 2 or more, with any forcing.
+    The step is
 
-    Noises must be exactly solvable: SALT, or functions φ(<μ, a>). Fields that are known to commute are taken together:
-    those of a heat bath, three actions for any number of spins.
+        Φ = φ_0(½ dt) ∘ φ_1(ΔW¹) ∘ φ_2(ΔW²) ∘ … ∘ φ_M(ΔW^M) ∘ φ_0(½ dt)
+
+    if Λ = 1, and with the noises in reverse order if Λ = −1. Here φ_i(c): μ ← flow(s c ∂h_i(μ), μ), and φ_0 is the
+    method `drift`. Noises must be exactly solvable: SALT, or functions φ(<μ, a>). Commuting fields are applied
+    together, so the noise of a heat bath needs three actions for any number of spins.
 
     Reference: Ninomiya and Victoir, Weak approximation of stochastic differential equations and application to
     derivative pricing (2008).
+
+    Parameters
+    ----------
+    drift : Integrator, default HeunMK()
+        The method for the drift with any forcing, of order 2 or more.
     """  # fmt: skip
 
     def __init__(self, drift: Integrator = HeunMK()):
@@ -114,7 +121,7 @@ class NinomiyaVictoir(_WeakSplitting):
         return Cost(2 * drift.flows, 2 * drift.gradients, "noise", 1, 0)
 
     def needs(self, system: System) -> Needs:
-        """A coin, if there is an order to choose."""
+        """One Rademacher variable per step."""
         return Needs(signs=int(system.n_noise > 1))
 
     def step(
@@ -132,12 +139,19 @@ class NinomiyaVictoir(_WeakSplitting):
 
 
 class BathSplitting(_WeakSplitting):
-    """A symmetric splitting of the generator, made for baths: weak order 2, without coins.
+    """A symmetric splitting of the generator for heat baths: weak order 2, without Rademacher variables.
 
-        Φ = φ_1(U¹) ∘ … ∘ φ_M(U^M) ∘ φ_0(dt) ∘ φ_M(V^M) ∘ … ∘ φ_1(V¹),   U, V = ½ ΔW ± ½ √3 (2 ΔZ/dt − ΔW),
+    The step is
 
-    with φ_i as in `NinomiyaVictoir`. ΔW and ΔZ = ∫ W dt make two independent increments U, V of variance dt/2, whose
-    sum is ΔW. The drift, friction included, is taken once a step, and the noise leaves the Liouville measure as it is.
+        Φ = φ_1(U¹) ∘ … ∘ φ_M(U^M) ∘ φ_0(dt) ∘ φ_M(V^M) ∘ … ∘ φ_1(V¹),   U, V = ½ ΔW ± ½ √3 (2 ΔZ/dt − ΔW)
+
+    with φ_i as in `NinomiyaVictoir`. ΔW and ΔZ = ∫ W dt give two independent increments U, V of variance dt/2, whose
+    sum is ΔW. The drift, friction included, is applied once per step, and the noise preserves the Liouville measure.
+
+    Parameters
+    ----------
+    drift : Integrator, default HeunMK()
+        The method for the drift with any forcing, of order 2 or more.
     """  # fmt: skip
 
     def __init__(self, drift: Integrator = HeunMK()):

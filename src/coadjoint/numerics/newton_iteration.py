@@ -29,10 +29,20 @@ _STALLED = 1e-11  # a residual this small (scaled) that no longer falls has met 
 
 
 class SolveInfo(NamedTuple):
-    """How a step was solved: iterations, what was left to correct (scaled), whether that met the tolerance.
+    """How an implicit step was solved.
 
-    `substeps` is how many steps it was made of, where a method divides it. `squares`, if given: those of the residual,
-    for who but compares it.
+    Parameters
+    ----------
+    iterations : int
+        The number of iterations.
+    residual : float
+        The last correction, relative to the unknown.
+    converged : bool
+        Whether it meets the tolerance.
+    substeps : int, default 1
+        The number of parts of the step, if the method divides it.
+    squares : tuple of float, optional
+        Squares of the residual and its scale, for comparisons.
     """
 
     iterations: Int[Array, ""]

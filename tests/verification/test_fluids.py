@@ -1,13 +1,15 @@
 """Fluids at the sizes that people use: no drift, convergence to Euler's equation, runs that were interrupted."""
 
+import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.fluids import Flow, Torus, random_field
+from coadjoint.fluids import Flow, Sphere, Torus, random_field
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 METHODS = [cj.TMK(tol=1e-13), cj.IsospectralMidpoint(tol=1e-13)]
 
 
@@ -119,3 +121,38 @@ def test_decaying_turbulence_looks_as_published():
     assert abs(E1.sum() / E0.sum() - 1) < 1e-3
     assert E1[30:50].sum() > 10 * E0[30:50].sum()
     assert -5.0 < slope < -2.0
+
+
+def tendencies(torus, omega):
+    """∂ω/∂t of the model and of Euler's equation, without aliasing, and |m|."""
+    n, m = torus.n, np.fft.fftfreq(torus.n, 1 / torus.n)
+    W = np.asarray(torus.matrix(omega))
+    P = np.asarray(torus.inverse(W))
+    k2 = m[:, None] ** 2 + m**2
+    psi = np.where(k2 > 0, -omega / np.where(k2 > 0, k2, 1), 0)
+    at = np.ix_(m.astype(int) % (3 * n), m.astype(int) % (3 * n))
+
+    def values(c):
+        fine = np.zeros((3 * n, 3 * n), complex)
+        fine[at] = c
+        return np.fft.ifft2(fine, norm="forward").real
+
+    ddx, ddy = (lambda c: values(1j * m[:, None] * c)), (lambda c: values(1j * m * c))
+    exact = -np.fft.fft2(ddx(psi) * ddy(omega) - ddy(psi) * ddx(omega), norm="forward")[at]
+    return np.asarray(torus.coefficients(P @ W - W @ P)), exact, np.sqrt(k2)
+
+
+@pytest.mark.slow
+def test_resolved_scales():
+    """The table of docs/explanation/zeitlin.md: errors of ∂ω/∂t up to a wavenumber, n = 129."""
+    for peak, shown in ((6, (0.18, 0.52, 0.88, 0.98)), (2, (0.021, 0.089, 0.23, 0.68))):
+        torus = Torus(129)
+        found, exact, k = tendencies(torus, np.asarray(random_field(torus, key=1, peak=peak, slope=5.0)))
+        norms = [np.linalg.norm((found - exact)[k <= K]) / np.linalg.norm(exact[k <= K]) for K in (5, 10, 20, 129)]
+        np.testing.assert_allclose(norms, shown, rtol=0.03)
+    unresolved = runpy.run_path(str(EXAMPLES / "fluids.py"))["unresolved"]
+    for peak, shown in ((6, (0.007, 0.026, 0.089, 0.68)), (4, (0.003, 0.012, 0.045, 0.52))):
+        sphere = Sphere(129)
+        flow = Flow(sphere)
+        W = flow.state(random_field(sphere, key=1, peak=peak, slope=5.0))
+        np.testing.assert_allclose(unresolved(flow, W)[[5, 10, 20, 128]], shown, rtol=0.1)

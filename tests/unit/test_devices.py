@@ -247,7 +247,7 @@ def test_methods_that_cannot_be_spread(monkeypatch):
     monkeypatch.setattr(device_selection, "_devices", lambda devices: tuple(range(devices)))
     system, W = cj.models.sine_euler(n=9, noise_modes=None)
     run: Any = {"t1": 0.1, "dt": 0.1, "devices": 2}
-    with pytest.raises(ValueError, match=r"needs a method that steps by products alone, .* not RKMK as it is given"):
+    with pytest.raises(ValueError, match=r"steps without LU and eigenvalues: .* not RKMK"):
         cj.solve(system, W, **run, integrator=cj.RKMK("rk4"))
     with pytest.raises(ValueError, match="does not follow the group element"):
         cj.solve(system, W, **run, group=True)

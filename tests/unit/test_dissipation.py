@@ -83,7 +83,7 @@ def test_what_is_refused():
         with pytest.raises(ValueError, match=message):
             make()
     system, W = torus(9, viscosity=1.0)
-    with pytest.raises(TypeError, match="group=True needs a method that moves by a group action"):
+    with pytest.raises(TypeError, match="group=True needs steps that are group actions, but the system"):
         cj.solve(system, W, t1=1.0, dt=0.1, key=0, group=True)
 
 

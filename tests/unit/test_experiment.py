@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import coadjoint as cj
-from coadjoint.command import summary
+from coadjoint.command import model_text
 from coadjoint.command.cli import app
 from coadjoint.experiments import experiment, schema
 from coadjoint.models.origin import origin
@@ -92,12 +92,13 @@ def test_run_info_resume_and_plot(here):
     assert found["casimir_errors"]["|μ|²"] < 1e-15 and found["being_written_by"] is None
     assert call("plot", "experiment.zarr").strip() == "experiment-casimirs.png"
     assert Path("experiment-casimirs.png").stat().st_size > 10_000
-    for what in ("casimirs", "energy", "spectrum"):
+    for what in ("casimirs", "energy"):
         (ax,) = figures.draw(Path("experiment.zarr"), what).axes
-        assert ax.get_xlabel() and ax.get_ylabel() and ax.get_legend() and "rigid_body" in ax.get_title()
+        assert ax.get_xlabel() and ax.get_ylabel() and "rigid_body" in ax.get_title()
+    assert "rigid_body" in figures.draw(Path("experiment.zarr"), "spectrum").get_suptitle()
     (ax,) = figures.draw(Path("experiment.zarr"), "trajectory").axes
     assert ax.get_zlabel() == "$\\pi_3$"
-    with pytest.raises(cj.StoreError, match="has no field: that is for matrices"):
+    with pytest.raises(cj.StoreError, match="has no field: fields are for matrices"):
         figures.draw(Path("experiment.zarr"), "field")
 
 
@@ -141,10 +142,10 @@ def test_a_sweep_is_all_combinations(here):
 
 def test_figures_of_a_sweep_say_which_run_they_show(here):
     cj.run(tables() | {"sweep": {"run.key": [3, 4]}}, "run.zarr")
-    (ax,) = figures.draw(Path("run.zarr"), "spectrum").axes
-    assert "key = 3" in ax.get_title()
-    (ax,) = figures.draw(Path("run.zarr"), "energy").axes  # all of them, by name
-    assert "key" not in ax.get_title() and [t.get_text() for t in ax.get_legend().texts] == ["key = 3", "key = 4"]
+    for what in ("spectrum", "energy"):
+        fig = figures.draw(Path("run.zarr"), what)
+        assert [t.get_text() for t in fig.legends[0].get_texts()] == ["key = 3", "key = 4"]
+        assert "key" not in fig.get_suptitle() + fig.axes[0].get_title()
 
 
 def test_a_sweep_over_the_step_has_times_of_its_own(here):
@@ -355,9 +356,9 @@ def test_finished_steps_are_counted_once(backend, members, here):
 @pytest.mark.parametrize("name", schema.known_models())
 def test_every_model_is_marked_and_makes_an_experiment(name):
     assert inspect.unwrap(schema.known_models()[name]) is not schema.known_models()[name], "mark it with @model"
-    made = experiment.Experiment(tomllib.loads(summary.new(name)), name)
+    made = experiment.Experiment(tomllib.loads(model_text.new(name)), name)
     assert made.tables["run"]["integrator"] == "TMK"
-    assert call("new", name) == summary.new(name)
+    assert call("new", name) == model_text.new(name)
 
 
 def test_a_system_knows_its_origin():
@@ -369,7 +370,7 @@ def test_a_system_knows_its_origin():
 def test_models_are_listed():
     said = call("models")
     assert all(f"{name}: " in said for name in schema.known_models())
-    assert "    inertia = [4.0, 2.0, 1.0]" in said and "(chosen by the model)" in said
+    assert "    inertia = [4.0, 2.0, 1.0]" in said and "(computed by the model)" in said
     assert "h = −J Σ S_i·S_{i+1}" in call("models", "spin_chain")
     assert json.loads(call("models", "--json"))["rigid_body"]["parameters"]["alpha"] == "[0.01, 0.02, 0.03]"
 
@@ -479,14 +480,14 @@ def test_what_cannot_fit_on_the_disk(here):
         (("run", "bytes.toml"), "bytes.toml is no TOML file: it is not text in UTF-8"),
         (("run", "experiment.toml", "--set", "dt=3"), "--set dt=3: write section.key=value"),
         (("run", "experiment.toml", "--set", "run.integrator.tol.x=3"), "tol"),
-        (("run", "experiment.toml", "--out", "nowhere/x.zarr"), "there is no folder nowhere"),
+        (("run", "experiment.toml", "--out", "bad.toml/x.zarr"), "bad.toml"),
         (("resume", "none.zarr"), "none.zarr does not exist: there is nothing to go on with"),
         (("info", "experiment.toml"), "experiment.toml is no store: it is not a Zarr folder"),
         (("plot", "none.zarr"), "none.zarr does not exist"),
         (("plot", "none.zarr", "--out", "x.doc"), "--out must end in .png, .pdf or .svg, not 'x.doc'"),
         (("plot", "none.zarr", "--what", "nothing"), "nothing"),
-        (("new", "hevy_top"), "'hevy_top' is no model: did you mean 'heavy_top'?"),
-        (("models", "top"), "'top' is no model"),
+        (("new", "hevy_top"), "'hevy_top' is not a model: did you mean 'heavy_top'?"),
+        (("models", "top"), "'top' is not a model"),
     ],
 )
 def test_what_the_command_says(arguments, message, here):

@@ -10,7 +10,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.algebras.casimirs import knows_all_casimirs
-from coadjoint.command import progress, summary
+from coadjoint.command import info, progress
 
 
 def constants(basis):
@@ -114,14 +114,14 @@ def test_the_orbit_is_in_stores_in_info_and_in_progress(tmp_path, capfd):
     assert data["orbit_error"].dims == ("member", "time")
     np.testing.assert_allclose(data["orbit_error"], ens.orbit_error(), atol=1e-15)
     assert data["orbit_error"].max() < 1e-14 and "orbit_error" in ens.to_xarray()
-    said = summary.summary(tmp_path / "run.zarr")
+    said = info.summary(tmp_path / "run.zarr")
     assert said["orbit_error"] == float(data["orbit_error"].max())
-    assert "not all are known: orbit within" in summary.words(said)
+    assert "not all are known: orbit within" in info.words(said)
     # It is the orbit that is seen: a state of the same length elsewhere.
     plan = types.SimpleNamespace(system=system)
     other = mu[::-1] * np.where(np.arange(21) % 2, 1.0, -1.0)
     assert progress.casimir_error(plan, other[None], mu[None]) > 1e-3
-    assert summary.summary(_of_a_body(tmp_path / "body.zarr"))["orbit_error"] is None
+    assert info.summary(_of_a_body(tmp_path / "body.zarr"))["orbit_error"] is None
 
 
 def _of_a_body(path):

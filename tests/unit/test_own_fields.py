@@ -89,9 +89,10 @@ def test_values_on_a_grid_from_netcdf(tmp_path):
 
 def test_pictures_are_of_vorticity(store, tmp_path, monkeypatch):
     """Field, spectrum and animation of a run with an own field are drawn by its model."""
-    from coadjoint.report import figures
+    from coadjoint.report.selection import Selection, read
 
-    flow = figures._flow(store, figures._series(cj.open(store))[0])
+    shown = read(store, Selection())
+    flow = shown.fluid(shown.series[0])
     assert flow is not None and flow.surface.orientation == "physical"
     for what in ("field", "spectrum", "animation"):
         target = tmp_path / f"{what}.{'gif' if what == 'animation' else 'png'}"

@@ -1,6 +1,7 @@
 """What `on=` may be, and whether the workers there can compute what is asked for."""
 
 import asyncio
+import difflib
 import os
 import queue
 import socket
@@ -251,6 +252,8 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
     elif _is_local(on):
         with _local(on, distributed) as cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
+    elif isinstance(on, str) and (close := difflib.get_close_matches(on.partition(":")[0].lower(), ["local"], 1, 0.8)):
+        raise ValueError(f"on = {on!r} is not known: did you mean '{close[0]}:{on.partition(':')[2] or 8}'?")
     elif (isinstance(on, str) and on) or hasattr(on, "scheduler_address"):
         where = on if isinstance(on, str) else on.scheduler_address
         try:

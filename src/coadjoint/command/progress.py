@@ -66,6 +66,7 @@ class Bar:
     def __init__(self, lines: bool = False):
         self.lines = lines
         self.total = self.members = self.done = self.before = 0
+        self.ended: list[Health] = []  # of the runs that are finished
         self.lock = threading.Lock()
         self.console = Console(file=sys.stderr)
         self.shown = self.console.is_terminal and not lines
@@ -99,19 +100,18 @@ class Bar:
             self.done += done
             self.before += done
 
-    def add(self, more: int, points: StepState, mu0: Array, plan: Plan) -> None:
-        """Count completed steps of a batch with these states and initial states."""
-        self.count(more, lambda: health_of(plan, points, mu0))
-
-    def count(self, more: int, health: Callable[[], Health]) -> None:
-        """Count completed steps; `health` is called when the bar is updated."""
+    def count(self, more: int, health: Callable[[], Health], run_ends: bool = False) -> None:
+        """Count completed steps; `health` is called when the bar is updated, and at the end of each run."""
         with self.lock:
             self.done += more
             now = time.perf_counter()
-            finished = self.done >= self.total
-            if finished or now - self.last > (_OFTEN if self.shown else _SELDOM):
+            due = self.done >= self.total or now - self.last > (_OFTEN if self.shown else _SELDOM)
+            own = health() if due or run_ends else None
+            if run_ends and own is not None:
+                self.ended.append(own)
+            if due and own is not None:
                 self.last = now
-                self._show(self._snapshot(now, health()))
+                self._show(self._snapshot(now, combined_health(self.ended if run_ends else [*self.ended, own])))
             elif self.shown:
                 self.progress.update(self.task, completed=self.done)
 
@@ -138,6 +138,7 @@ class RunBar:
 
     def __init__(self, bar: Bar, plan: Plan, only: bool = False):
         self.bar, self.plan, self.only = bar, plan, only
+        self.left = plan.steps * (plan.members or 1)
 
     def __enter__(self) -> "RunBar":
         if self.only:
@@ -150,15 +151,18 @@ class RunBar:
 
     def begin(self, done: int) -> None:
         """Count steps of an earlier session."""
+        self.left -= done
         self.bar.begin(done)
 
     def add(self, more: int, points: StepState, mu0: Array) -> None:
         """Count completed steps."""
-        self.bar.add(more, points, mu0, self.plan)
+        self.left -= more
+        self.bar.count(more, lambda: health_of(self.plan, points, mu0), self.left <= 0)
 
     def add_remote(self, more: int, health: Health) -> None:
         """Count completed steps of a worker."""
-        self.bar.count(more, lambda: health)
+        self.left -= more
+        self.bar.count(more, lambda: health, self.left <= 0)
 
 
 def bar_for(plan: Plan) -> RunBar:
@@ -174,6 +178,13 @@ def size_of(plans: Sequence[Plan]) -> tuple[int, int]:
     return sum(plan.steps * n for plan, n in zip(plans, members, strict=True)), sum(members)
 
 
+def combined_health(runs: Sequence[Health]) -> Health:
+    """The state of several runs: the mean number of iterations, the largest errors, all steps that did not converge."""
+    errors = [h.casimir_error for h in runs if h.casimir_error is not None]
+    mean = sum(h.iterations for h in runs) / len(runs)
+    return Health(mean, max(h.residual for h in runs), max(errors, default=None), sum(h.unsolved for h in runs))
+
+
 def health_of(plan: Plan, points: StepState, mu0: Array) -> Health:
     """The state of the members of a batch."""
     totals = jax.tree.map(np.asarray, points.totals)
@@ -181,7 +192,7 @@ def health_of(plan: Plan, points: StepState, mu0: Array) -> Health:
     return Health(
         float(np.mean(totals.iterations)) / steps,
         float(np.max(totals.residual)),
-        None if is_multiprocess(plan) else casimir_error(plan, points.mu, mu0),
+        None if is_multiprocess(plan) or plan.system.leaves_orbit else casimir_error(plan, points.mu, mu0),
         int(np.sum(totals.unsolved)),
     )
 

@@ -8,14 +8,14 @@ from ..systems import System
 from .schema import ExperimentError, check_keys, first_line, shown
 
 ABOUT_BATH = {
-    "friction": "θ: how fast energy is lost",
-    "temperature": "T, in the units of the energy; without it there is friction alone",
-    "fields": "rows of elements of the algebra (a basis)",
+    "friction": "θ, the rate of energy loss",
+    "temperature": "T, in units of the energy; default: friction only",
+    "fields": "elements of the algebra, as rows (a basis)",
 }
 
 
 def check_bath(table: Any) -> dict[str, Any]:
-    """The arguments of a bath, or an error that names the key."""
+    """The arguments of a bath; an error names the key."""
     check_keys("bath", table, ABOUT_BATH)
     if "friction" not in table:
         raise ExperimentError(f"bath.friction is missing: {ABOUT_BATH['friction']}.")

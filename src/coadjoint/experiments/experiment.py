@@ -1,10 +1,12 @@
-"""Experiments as files: read, checked, run into a store, and gone on with from there."""
+"""Experiments as files: read them, check them, run them into a store, resume them."""
 
 import contextlib
 import copy
 import hashlib
 import itertools
 import json
+import os
+import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +22,12 @@ from ..runtime.backends import prepare_program
 from ..runtime.executors import executor_for
 from ..runtime.plan import Plan, plan_ensemble, plan_solve
 from ..store.atomic_io import StoreError
+from ..store.header import TOTALS
 from ..store.input_arrays import with_arrays
+from ..store.locks import store_lock
 from ..store.reading import Stored, read_header
 from ..store.recorder import recording
-from ..store.schema import TOTALS, Axis
+from ..store.schema import Axis
 from .bath import check_bath, in_bath
 from .schema import (
     ExperimentError,
@@ -45,14 +49,15 @@ _RESERVED |= {"mu", "energy", "casimirs"}
 
 @dataclass(frozen=True)
 class Experiment:
-    """A model, a run and what is swept: what an experiment file says, checked."""
+    """The checked contents of an experiment file: a model, a run, and swept parameters."""
 
-    tables: dict[str, Any]  # as they were given
+    tables: dict[str, Any]  # as in the file
     source: str  # the file, for messages
-    factory: Any = None  # the user's own model, where it is given as a function
+    factory: Any = None  # the user's own model, if it is passed as a function
+    folder: Path | None = None  # where modules with the user's own models are looked up
 
     def __post_init__(self) -> None:
-        """Check all that can be checked without making the model."""
+        """Check everything that can be checked without making the model."""
         with _naming(self.source):
             if not isinstance(self.tables, dict):
                 raise ExperimentError(f"an experiment is a table, not {shown(self.tables)}.")
@@ -65,14 +70,14 @@ class Experiment:
             check_values("", self.tables)
             self.axes  # noqa: B018, checks the sweep
             for tables in self.combinations()[:1]:
-                check_model(tables["model"], self.factory)
+                check_model(tables["model"], self.factory, self.folder)
                 check_run(tables["run"])
                 if "bath" in tables:
                     check_bath(tables["bath"])
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The swept parameters and the dimensions they make."""
+        """The swept parameters and their dimensions."""
         swept = check_sweep(self.tables.get("sweep", {}))
         last = [name.split(".")[-1] for name in swept]
         taken = _RESERVED | set(TOTALS)
@@ -80,7 +85,7 @@ class Experiment:
         return tuple(Axis(full, name, tuple(v)) for (full, v), name in zip(swept.items(), names, strict=True))
 
     def combinations(self) -> list[dict[str, Any]]:
-        """The tables of each run: one, or one a combination of swept values."""
+        """The tables of each run: one for each combination of swept values."""
         out = []
         for values in itertools.product(*(a.values for a in self.axes)):
             tables = copy.deepcopy({k: v for k, v in self.tables.items() if k != "sweep"})
@@ -95,7 +100,7 @@ class Experiment:
             plans: list[Plan] = []
             made: dict[str, Any] = {}
             for tables in self.combinations():
-                make, arguments = check_model(tables["model"], self.factory)
+                make, arguments = check_model(tables["model"], self.factory, self.folder)
                 bath = check_bath(tables["bath"]) if "bath" in tables else None
                 key = json.dumps([arguments, bath], default=_fingerprint)
                 if key not in made:
@@ -108,7 +113,7 @@ class Experiment:
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
-    """The experiment in a TOML file, with settings such as `run.dt=0.005` in place of what it says."""
+    """The experiment in a TOML file; settings such as `run.dt=0.005` replace its values."""
     path = Path(path)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -125,7 +130,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
     for setting in settings:
         tables = _with_setting(tables, setting)
     with _naming(str(path)):
-        return Experiment(with_files(tables, path.parent), str(path))
+        return Experiment(with_files(tables, path.parent), str(path), folder=path.parent)
 
 
 def run(
@@ -134,16 +139,40 @@ def run(
     *,
     progress: Any = False,
     on: Any = None,
+    replace: bool = False,
 ) -> Stored:
-    """Run an experiment (a TOML file, or its tables as a dictionary) into a new store; `on` a cluster, if one is given.
+    """Run an experiment into a new store.
 
-    A cluster is a `distributed.Client`, the address of a Dask scheduler, or "local:8" for eight processes here.
+    Parameters
+    ----------
+    experiment : str, Path, dict or Experiment
+        An experiment file (TOML), or its tables as a dictionary.
+    out : str or Path
+        The store.
+    progress : bool, default False
+        Whether to show a progress bar.
+    on : optional
+        A cluster: a `distributed.Client`, the address of a Dask scheduler, or "local:8" for eight processes here.
+    replace : bool, default False
+        Whether to replace an existing store of this name. The experiment is checked first.
+
+    Returns
+    -------
+    Stored
+        The run, whose results are read from the store.
+
+    Raises
+    ------
+    ExperimentError
+        If the experiment is not valid.
+    StoreError
+        If the store exists and `replace` is false, or another process writes it.
     """
     if isinstance(experiment, dict):
         experiment = Experiment(with_files(experiment, Path()), "experiment")
     elif not isinstance(experiment, Experiment):
         experiment = load(experiment)
-    return _execute(experiment, Path(out), False, progress, on)
+    return _execute(experiment, Path(out), False, progress, on, replace)
 
 
 def resume(
@@ -184,17 +213,22 @@ def resume(
         if f"run.{key}" in swept:
             raise StoreError(f"{path} is a sweep over run.{key}, which cannot be {'extended' if t1 else 'changed'}.")
         tables["run"][key] = value
-    return _execute(Experiment(tables, str(path), factory), path, True, progress, on)
+    return _execute(Experiment(tables, str(path), factory, path.parent), path, True, progress, on)
 
 
-def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any, on: Any) -> Stored:
-    """All runs of the experiment; `progress` is true, false or a `Bar`, which serves all of them."""
+def _execute(
+    experiment: Experiment, path: Path, resumed: bool, progress: Any, on: Any, replace: bool = False
+) -> Stored:
+    """Run all runs of an experiment; `progress` is true, false, or a `Bar` for all runs."""
     plans = experiment.plans()
     with _naming(experiment.source):
         try:
             programs = [prepare_program(plan) for plan in plans]
         except ValueError as error:
             raise ExperimentError(f"run.{first_line(error)}") from None
+
+    if replace:
+        _remove(path)
 
     def all_runs(watch: Any) -> Stored:
         with executor_for(on, plans, programs, path, progress) as place:
@@ -212,6 +246,16 @@ def _execute(experiment: Experiment, path: Path, resumed: bool, progress: Any, o
     bar.total, bar.members = size_of(plans)
     with bar:
         return all_runs(bar.serving)
+
+
+def _remove(path: Path) -> None:
+    """Remove a store of this name, if there is one and no process writes it."""
+    if not os.path.lexists(path):
+        return
+    read_header(path, "open")  # raises if it is not a store
+    if owner := store_lock(path).owner():
+        raise StoreError(f"{path} is being written by {owner}: wait for that run, or choose another name.")
+    shutil.rmtree(path)
 
 
 def _plan(system: Any, mu0: Any, run: dict[str, Any]) -> Plan:
@@ -234,12 +278,12 @@ def _plan(system: Any, mu0: Any, run: dict[str, Any]) -> Plan:
 
 
 def _fingerprint(array: Any) -> str:
-    """Of an array among the arguments of a model."""
+    """The hash of an array among the arguments of a model."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def _check_alike(plans: list[Plan], axes: tuple[Axis, ...]) -> None:
-    """All runs of a sweep must give arrays of one shape."""
+    """Raise if the runs of a sweep have different shapes."""
     names = ", ".join(f"sweep.{a.parameter}" for a in axes)
 
     def shape(plan: Plan) -> Any:
@@ -248,7 +292,7 @@ def _check_alike(plans: list[Plan], axes: tuple[Axis, ...]) -> None:
         return jax.tree.structure(saved), leaves, plan.system.algebra.casimir_names
 
     if any(shape(plan) != shape(plans[0]) for plan in plans[1:]):
-        raise ExperimentError(f"{names} changes the shape of the state: make stores of their own.")
+        raise ExperimentError(f"{names} changes the shape of the state: write one store for each value.")
 
 
 def _put(tables: dict[str, Any], name: str, value: Any) -> None:
@@ -266,7 +310,7 @@ def _put(tables: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _with_setting(tables: dict[str, Any], setting: str) -> dict[str, Any]:
-    """The tables with `model.inertia=[4, 2, 1]` or the like; what is no TOML value is a word."""
+    """The tables with `model.inertia=[4, 2, 1]` or the like; other text is a string."""
     name, sign, text = setting.partition("=")
     name, text = name.strip(), text.strip()
     if not sign or name.partition(".")[0] not in _SECTIONS or not name.partition(".")[2]:
@@ -282,7 +326,7 @@ def _with_setting(tables: dict[str, Any], setting: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _naming(source: str) -> Iterator[None]:
-    """Errors say which file they are about."""
+    """Name the file in errors."""
     try:
         yield
     except ExperimentError as error:

@@ -1,4 +1,4 @@
-"""What an experiment file may say: models and integrators found by inspection, and the check of every key."""
+"""The keys of an experiment file and their checks; models and integrators are found by inspection."""
 
 import datetime
 import difflib
@@ -30,7 +30,7 @@ _MOST_VALUES = 100_000  # of a range
 
 
 class ExperimentError(ValueError):
-    """What is wrong with an experiment: the file, the key, what was given and what is allowed."""
+    """An invalid experiment: the message names the file, the key, the value received and the values allowed."""
 
 
 def known_models() -> dict[str, Callable[..., Any]]:
@@ -50,26 +50,26 @@ def known_integrators() -> dict[str, type[Integrator]]:
 
 
 def known_reducers() -> dict[str, Callable[..., Any]]:
-    """All reducers of `coadjoint` that are made from numbers."""
+    """All reducers of coadjoint."""
     found = {name: c for name, c in vars(reducers).items() if inspect.isclass(c) and issubclass(c, eqx.Module)}
     return {name: c for name, c in found.items() if c is not reducers.MultiReducer}
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What can be given to a model or an integrator, by name."""
+    """The named parameters of a model, an integrator or a reducer."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: p for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
 
 
 def nearest(word: Any, words: Iterable[str]) -> str:
-    """The allowed words, the nearest one first if there is one near."""
+    """The allowed words, with a suggestion if one of them is similar."""
     words = list(words)
     close = difflib.get_close_matches(str(word), words, n=1)
     return (f"did you mean {close[0]!r}? " if close else "") + f"Allowed: {', '.join(words) or 'no options'}"
 
 
 def check_keys(where: str, table: Any, allowed: Iterable[str]) -> dict[str, Any]:
-    """A table with allowed keys only."""
+    """Raise if a table has keys that are not allowed."""
     if not isinstance(table, dict):
         raise ExperimentError(f"{where} must be a table, not {shown(table)}.")
     for key in table:
@@ -79,13 +79,13 @@ def check_keys(where: str, table: Any, allowed: Iterable[str]) -> dict[str, Any]
 
 
 def shown(value: Any) -> str:
-    """A value for a message."""
+    """A value as text of a message, shortened."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def check_values(where: str, value: Any) -> None:
-    """Numbers must be finite, and there are no dates: nothing here takes them."""
+    """Raise for numbers that are not finite, for dates and for times."""
     if isinstance(value, (datetime.date, datetime.time)):
         raise ExperimentError(f"{where} must not be a date or a time: {value}.")
     if isinstance(value, float) and not math.isfinite(value):
@@ -103,8 +103,10 @@ def check_values(where: str, value: Any) -> None:
 # [model]
 
 
-def check_model(table: Any, factory: Callable[..., Any] | None = None) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The function that makes the model, and its arguments."""
+def check_model(
+    table: Any, factory: Callable[..., Any] | None = None, folder: Path | None = None
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function that makes the model, and its arguments; modules of your own are also looked up in `folder`."""
     if not isinstance(table, dict):
         raise ExperimentError(f"model must be a table, not {shown(table)}.")
     name = table.get("name")
@@ -112,7 +114,7 @@ def check_model(table: Any, factory: Callable[..., Any] | None = None) -> tuple[
         raise ExperimentError(f"model.name is missing. Allowed: {', '.join(known_models())}, or 'module:function'.")
     if not isinstance(name, str):
         raise ExperimentError(f"model.name must be a word, not {shown(name)}.")
-    make = factory or (_own_model(name) if ":" in name else known_models().get(name))
+    make = factory or (_own_model(name, folder) if ":" in name else known_models().get(name))
     if make is None:
         raise ExperimentError(
             f"model.name = {name!r} is not known: {nearest(name, known_models())}, or 'module:function' for your own."
@@ -137,26 +139,26 @@ def _check_size(where: str, value: Any) -> None:
         raise ExperimentError(f"{where} must be at most {_LARGEST_SIZE}, not {value}.")
 
 
-def _own_model(name: str) -> Callable[..., Any]:
-    """A function of the user's, from a module in the current folder or on Python's path."""
+def _own_model(name: str, folder: Path | None) -> Callable[..., Any]:
+    """A function of your own: from a module in the current folder, in the folder of the file, or on Python's path."""
     module, _, attribute = name.partition(":")
     if not all(word.isidentifier() for word in [*module.split("."), attribute]):
         raise ExperimentError(f"model.name = {name!r} must be 'module:function', as in 'mymodule:factory'.")
-    here = os.getcwd()
-    sys.path.insert(0, here)
+    before = list(sys.path)
+    sys.path[:0] = [os.getcwd(), *([] if folder is None else [str(folder.absolute())])]
     try:
         found = getattr(importlib.import_module(module), attribute, None)
     except Exception as error:
         raise ExperimentError(f"model.name = {name!r}: importing {module} failed: {first_line(error)}") from error
     finally:
-        sys.path.remove(here)
+        sys.path[:] = before
     if not callable(found):
         raise ExperimentError(f"model.name = {name!r}: {module} has no function {attribute!r}.")
     return found
 
 
 def make_model(make: Callable[..., Any], arguments: dict[str, Any]) -> tuple[System, Any]:
-    """The system and the state, or an error that names the key at fault."""
+    """The system and the initial state; an error names the key that caused it."""
     try:
         made = make(**arguments)
     except Exception as error:
@@ -168,7 +170,7 @@ def make_model(make: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Sys
 
 
 def _culprit(make: Callable[..., Any], arguments: dict[str, Any], error: Exception) -> str:
-    """The key that makes the model fail: one the error names first, else one that fails alone."""
+    """The key that causes an error: a key in its message, or else a key that fails alone."""
     text = str(error)
     named = [key for key in arguments if text.startswith(key)] or [key for key in arguments if key in text.split()]
     if named:
@@ -182,13 +184,13 @@ def _culprit(make: Callable[..., Any], arguments: dict[str, Any], error: Excepti
 
 
 def first_line(error: BaseException) -> str:
-    """The message of an error, or its kind if it has none; one line of it."""
+    """The first line of the message of an error, or its type if it has no message."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def with_files(tables: Any, folder: Path) -> Any:
-    """The tables with the arrays of files, given relative to a folder, in the place of their paths."""
+    """The tables with arrays in place of the paths of their files, which are relative to a folder."""
     if not isinstance(tables, dict):
         return tables
     table, run = tables.get("model"), tables.get("run")
@@ -258,26 +260,26 @@ RUN: Mapping[str, Callable[[str, Any], Any]] = {
     "reduce": lambda where, value: check_reducer(where, value),
 }
 ABOUT_RUN = {
-    "t0": "where time begins (0)",
-    "t1": "where it ends",
-    "dt": "the step",
-    "key": "of the random stream: the same key, the same path",
+    "t0": "initial time (0)",
+    "t1": "final time",
+    "dt": "step size",
+    "key": "key of the random stream; equal keys give equal paths",
     "members": "1 for one trajectory, more for an ensemble",
-    "save_every": "every how many steps the state is saved",
+    "save_every": "number of steps between saved states",
     "integrator": "a name, or a table with its options",
     "grid": "base grid of the Brownian path (dt)",
-    "depth": "levels below the grid where integrals of the path are sampled",
-    "group": "follow the group element too (false)",
-    "g0": "the group element at the start, with group = true (the identity)",
-    "throw": "stop where a step cannot be solved (true)",
-    "backend": "what computes the steps: auto, native-gpu, native or xla",
-    "mu0": "where it starts, in place of the model's own start",
-    "reduce": "statistics in place of the members: a name, or a table with its options",
+    "depth": "levels below the grid on which integrals of the path are sampled",
+    "group": "also save the group element (false)",
+    "g0": "initial group element, with group = true (the identity)",
+    "throw": "stop at a step that does not converge (true)",
+    "backend": "auto, native-gpu, native or xla",
+    "mu0": "initial state (the model's)",
+    "reduce": "statistics instead of members: a name, or a table with options",
 }
 
 
 def check_run(table: Any) -> dict[str, Any]:
-    """The values of [run], each of its type, with the integrator made."""
+    """The checked values of [run], with the integrator and the reducer."""
     check_keys("run", table, RUN)
     for key in ("t1", "dt"):
         if key not in table:
@@ -294,17 +296,17 @@ def check_run(table: Any) -> dict[str, Any]:
 
 
 def check_integrator(where: str, value: Any) -> Integrator:
-    """An integrator from its name, or from a table with its name and options."""
+    """An integrator from a name, or from a table with a name and options."""
     return _from_table(where, value, known_integrators(), "TMK")
 
 
 def check_reducer(where: str, value: Any) -> Any:
-    """A reducer, in the same way."""
+    """A reducer from a name, or from a table with a name and options."""
     return _from_table(where, value, known_reducers(), "Mean")
 
 
 def _from_table(where: str, value: Any, known: Mapping[str, Callable[..., Any]], default: str) -> Any:
-    """What a name, or a table with a name and options, makes."""
+    """The object that a name, or a table with a name and options, describes."""
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, dict):
@@ -325,7 +327,7 @@ def _from_table(where: str, value: Any, known: Mapping[str, Callable[..., Any]],
 
 
 def _option(where: str, kind: Any, value: Any) -> Any:
-    """An option of the type that the signature asks for."""
+    """An option, checked against the annotation of its parameter."""
     if inspect.isclass(kind) and issubclass(kind, Integrator):
         return check_integrator(where, value)
     if kind is Tau:
@@ -355,7 +357,7 @@ def check_sweep(table: Any) -> dict[str, list[Any]]:
         if name.split(".")[0] not in ("model", "bath", "run") or "." not in name:
             raise ExperimentError(f"sweep.{name} is not known: write model.{name} or run.{name}, or bath.{name}.")
         if name in FIXED:
-            raise ExperimentError(f"sweep.{name} cannot be swept: make stores of their own.")
+            raise ExperimentError(f"sweep.{name} cannot be swept: write one store for each value.")
         if not values:
             raise ExperimentError(f"sweep.{name} must have at least one value.")
     if math.prod(len(v) for v in swept.values()) > _MOST_VALUES:

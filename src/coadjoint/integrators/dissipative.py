@@ -38,6 +38,13 @@ class Dissipative(Integrator):
         """The same."""
         return self.inner.needs(system)
 
+    def init_group(self, system: System, mu: State, carry: PyTree, g0: PyTree = None) -> PyTree:
+        """Raise: the steps are not group actions."""
+        raise TypeError(
+            "group=True needs steps that are group actions, but the system has dissipation or forcing, which moves its "
+            "states off their orbits: leave out group=True."
+        )
+
     def fast(self) -> "Dissipative":
         """With the method within so."""
         return Dissipative(inner=self.inner.fast())
@@ -55,6 +62,11 @@ class Dissipative(Integrator):
         mu = system.dissipate(mu, 0.5 * dt) + stirring_increment
         mu, _, info = self.inner.step(system, mu, t, dt, dS, self.inner.init(system, mu))
         return system.dissipate(mu + stirring_increment, 0.5 * dt), None, info
+
+
+def user_method(integrator: Integrator) -> Integrator:
+    """The method that the user chose, without the splitting that `wrap_dissipation` adds."""
+    return integrator.inner if isinstance(integrator, Dissipative) else integrator
 
 
 def wrap_dissipation(system: System, integrator: Integrator) -> Integrator:

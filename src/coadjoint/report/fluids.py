@@ -19,6 +19,7 @@ from .widgets import Globe, page
 _FINEST = 256  # points of a grid that is drawn
 _FRAMES = 150  # of an animation, at most
 _TURNS = 60  # of a globe, whose page holds all values
+_AVERAGED = 200  # times of a mean spectrum, at most
 _VIEW = np.radians(25.0)  # the latitude above which the globe is seen
 
 
@@ -68,13 +69,14 @@ def screens(flow: FluidFlow) -> list[Screen]:
 
 
 def snapshots(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) -> Figure:
-    """Every field at the start, halfway and at the end, in all views."""
+    """All fields at the first, middle and last time, in all views."""
     at = [0, len(t) // 2, len(t) - 1]
     fields = [flow.pictures(states[i]) for i in at]
     rows = [(name, screen) for name in fields[0] for screen in screens(flow)]
     torus = isinstance(flow.surface, Torus)
-    height = 2.0 if torus else 1.7
-    fig = plotting.figure(plotting.PAGE, 0.4 + height * len(rows))
+    height = 2.15 if torus else 1.7
+    fig = plotting.figure(plotting.PAGE, 0.75 + height * len(rows))
+    fig.set_layout_engine("compressed")  # panels have a fixed aspect
     axes = fig.subplots(len(rows), 3, squeeze=False, sharex="row", sharey="row")
     for number, (row, (name, screen)) in enumerate(zip(axes, rows, strict=True)):
         size = max(float(np.abs(screen.surface.values(f[name], screen.points)).max()) for f in fields)
@@ -83,7 +85,7 @@ def snapshots(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) ->
             if number == 0:
                 ax.set_title(f"$t = {t[i]:g}$")
             if torus:
-                ax.set(xlabel="$x$" if number == len(rows) - 1 else "", ylabel="$y$" if i == 0 else "")
+                ax.set(xlabel="$x$" if number == len(rows) - 1 else "", ylabel="$y$" if ax is row[0] else "")
         fig.colorbar(image, ax=row, label=name, shrink=0.85)
     fig.suptitle(title, fontsize=9)
     return fig
@@ -98,24 +100,56 @@ def _show(ax: Any, screen: Screen, coefficients: Any, size: float) -> Any:
     return image
 
 
-def draw_spectrum(ax: Any, flow: FluidFlow, t: np.ndarray, states: np.ndarray) -> None:
-    """E(k) at the start, halfway and at the end, and lines of slopes that are often asked for; whole shells only."""
+def draw_spectrum(
+    ax: Any, flow: FluidFlow, t: np.ndarray, states: np.ndarray, forced: tuple[int, ...] | None = None
+) -> None:
+    """E(k) of states (member, time, …), averaged over members: first and last time, and the mean over the last half.
+
+    `forced` are the shells of the forcing. Power laws of two-dimensional turbulence are drawn on their sides of them.
+    """
     last = flow.surface.n // 2 if isinstance(flow.surface, Torus) else flow.surface.n - 1
-    k, E, highest = np.arange(1, last + 1), np.zeros(last), 0.0
-    for i, style, alpha in ((0, "--", 1.0), (len(t) // 2, "-", 0.6), (len(t) - 1, "-", 1.0)):
-        E = np.asarray(flow.spectrum(states[i]))[1 : last + 1]
-        seen = E > 1e-12 * E.max()
-        highest = max(highest, float(E.max()))
-        ax.loglog(k[seen], E[seen], style, marker=".", markersize=3, alpha=alpha, label=f"$t = {t[i]:g}$")
+    k = np.arange(1, last + 1)
+    late = _chosen(t[len(t) // 2 :], _AVERAGED) + len(t) // 2
+
+    def mean(at: Any) -> np.ndarray:
+        found = [flow.spectrum(mu[i]) for mu in states for i in at]
+        return np.mean(np.asarray(found), axis=0)[1 : last + 1]
+
+    average = mean(late)
+    curves = [(mean([0]), "--", 1.0, f"$t = {t[0]:g}$"), (mean([len(t) - 1]), "-", 0.8, f"$t = {t[-1]:g}$")]
+    curves.append((average, "-", 2.0, f"mean, $t$ = {t[late[0]]:g} to {t[-1]:g}"))
+    highest = max(float(E.max()) for E, *_ in curves)
+    for E, style, width, label in curves:
+        seen = E > 1e-12 * highest
+        if seen.any():
+            ax.loglog(k[seen], E[seen], style, marker=".", markersize=3, linewidth=width, label=label)
     low = ax.get_ylim()[0]
-    middle = max(1, last // 5)
-    if last > 12:
-        line = np.array([k[middle], min(k[-1], 6 * k[middle])], float)
-        for slope, name, style in ((-3.0, "-3", ":"), (-5 / 3, "-5/3", "-.")):
-            ax.loglog(line, 3 * E[middle] * (line / line[0]) ** slope, style, color="#888888", label=f"$k^{{{name}}}$")
+    _guides(ax, k, average, forced)
     ax.set_ylim(max(low, 1e-12 * highest), 5 * highest)
+    if forced is not None:
+        ax.axvspan(min(forced) - 0.5, max(forced) + 0.5, color="#888888", alpha=0.2, linewidth=0, label="forcing")
     degree = "wavenumber $k$" if isinstance(flow.surface, Torus) else "degree $l$"
     ax.set(xlabel=degree, ylabel=f"energy ${'E(k)' if isinstance(flow.surface, Torus) else 'E(l)'}$")
+
+
+def _guides(ax: Any, k: np.ndarray, E: np.ndarray, forced: tuple[int, ...] | None) -> None:
+    """k⁻³ at scales below the forcing, k^(−5/3) above; without known forcing k⁻³ at small scales only."""
+    first = max(forced) if forced is not None else max(2, len(k) // 5)
+    ranges = [(-3.0, "-3", first, min(k[-1], 4 * first))]
+    if forced is not None:
+        ranges.append((-5 / 3, "-5/3", max(1, min(forced) // 4), min(forced)))
+    for slope, name, low, high in ranges:
+        if high < 1.5 * low or not E[low - 1] > 0:
+            continue
+        line = np.array([low, high], float)
+        inside = (k >= low) & (k <= high) & (E > 0)
+        height = 2.0 * np.max(E[inside] * (k[inside] / low) ** -slope)  # above the curve everywhere
+        ax.loglog(line, height * (line / low) ** slope, ":", color="#888888", linewidth=1.0)
+        middle = np.sqrt(low * high)
+        ax.annotate(
+            f"$k^{{{name}}}$", (middle, height * (middle / low) ** slope), xytext=(3, 3), textcoords="offset points",
+            color="#888888",
+        )  # fmt: skip
 
 
 def globe(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) -> str:

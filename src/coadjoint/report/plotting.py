@@ -1,6 +1,6 @@
-"""Figures of publication quality: one style, light or dark, and the few kinds of plot that are drawn often.
+"""Figures of publication quality: one style, light or dark, and frequent kinds of plots.
 
-Figures are made without pyplot, so nothing is left open and nothing depends on a backend:
+Figures are made without pyplot, so that none stays open and none depends on a backend:
 
     with style():
         fig = figure(3.4, 2.4)
@@ -23,7 +23,7 @@ from matplotlib.ticker import NullFormatter
 
 Theme = Literal["light", "dark"]
 
-# Okabe and Ito's colours, told apart by all readers; the dark set is the same hues, lighter.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish; the dark set has lighter hues.
 COLOURS = {
     "light": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#56B4E9"),
     "dark": ("#56B4E9", "#FF8C42", "#2FD6A5", "#E79BC6", "#F0E442", "#9CD3F5"),
@@ -35,7 +35,7 @@ COLUMN, PAGE = 3.4, 7.0  # widths of one column and of a page, inches
 
 @contextlib.contextmanager
 def style(theme: Theme = "light") -> Iterator[None]:
-    """The style of all figures, for a `with` statement."""
+    """The style of all figures, as a context manager."""
     ink, paper, faint = _INK[theme]
     settings: dict[str, Any] = {
         "axes.edgecolor": ink,
@@ -78,7 +78,7 @@ def figure(width: float = COLUMN, height: float = 2.5) -> Figure:
 
 
 def save(fig: Figure, folder: Path, name: str) -> list[Path]:
-    """Write name.png (300 dots an inch) and name.pdf; the bytes depend on the figure alone, not on the date."""
+    """Write name.png (300 dots per inch) and name.pdf; the bytes depend on the figure only, not on the date."""
     _quiet_minor_ticks(fig)
     paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
     fig.savefig(paths[0], dpi=300, metadata={"Software": None})
@@ -88,7 +88,7 @@ def save(fig: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def save_as(fig: Figure, path: Path) -> None:
-    """Write one file, of the kind its name says."""
+    """Write one file, in the format of its suffix."""
     _quiet_minor_ticks(fig)
     fig.savefig(path, dpi=300)
 
@@ -102,7 +102,7 @@ def png(fig: Figure, dpi: int = 200) -> bytes:
 
 
 def _quiet_minor_ticks(fig: Figure) -> None:
-    """On logarithmic axes only the decades are labelled."""
+    """Label only the decades of logarithmic axes."""
     for ax in fig.axes:
         for axis in (ax.xaxis, ax.yaxis):
             if axis.get_scale() == "log" and _decades(axis.get_view_interval()) >= 1:
@@ -121,16 +121,17 @@ def trajectories_3d(
     sphere: float | None = None,
     labels: Sequence[str] = ("x", "y", "z"),
     view: tuple[float, float] = (22.0, -55.0),
+    styles: Sequence[dict[str, Any]] | None = None,
 ) -> Any:
-    """Curves in space, (name, points (n, 3), line style) each, with a shaded sphere about the origin if asked for."""
+    """Curves in space, each (name, points (n, 3), line style), with an optional sphere of a radius about the origin."""
     ax: Any = fig.add_subplot(projection="3d", computed_zorder=False)
     ax.view_init(*view)
     if sphere is not None:
         u, v = np.mgrid[0 : 2 * np.pi : 61j, 0 : np.pi : 31j]
         grid = sphere * np.array([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)])
         ax.plot_surface(*grid, color="#999999", alpha=0.18, linewidth=0, shade=True, zorder=0)
-    for name, points, line in lines:
-        ax.plot(*points.T, line, label=name, linewidth=0.8 if line == "-" else 0.7, zorder=2)
+    for (name, points, line), look in zip(lines, styles or [{}] * len(lines), strict=True):
+        ax.plot(*points.T, label=name, linewidth=0.8 if line == "-" else 0.7, zorder=2, **{"linestyle": line, **look})
         ax.plot(*points[:1].T, "o", color=ax.lines[-1].get_color(), markersize=3, zorder=3)
     reach = np.full(3, sphere or 0.0)
     for _, points, _ in lines:
@@ -148,7 +149,7 @@ def trajectories_3d(
 
 
 def on_log_axis(errors: np.ndarray, floor: float = 1e-17) -> np.ndarray:
-    """Errors for a logarithmic axis: a zero (no error at all) is drawn at the floor."""
+    """Errors for a logarithmic axis, with zeros at the floor."""
     return np.maximum(np.abs(errors), floor)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from ..integrators.base import OrbitMethod
+from ..integrators.dissipative import user_method
 from ..integrators.implicit import DENSE
 from .plan import Plan
 
@@ -28,9 +29,11 @@ def with_devices(plan: Plan, devices: Any) -> Plan:
         raise TypeError("devices= spreads numbers, but this run is being traced by JAX.")
     rule = integrator.products_rule(plan.system) if isinstance(integrator, OrbitMethod) else None
     if len(found) > 1 and rule is None:
+        name = type(user_method(integrator)).__name__
         raise ValueError(
-            f"devices= needs a method that steps by products alone, which LU and eigenvalues are not: TMK(), "
-            f"LieMidpoint(Cayley()) or IsospectralMidpoint(), not {type(integrator).__name__} as it is given."
+            "devices= needs a method that steps without LU and eigenvalues: TMK(), "
+            f"LieMidpoint(Cayley()) or IsospectralMidpoint(), not {name} as it is given"
+            + (" (the system has dissipation or forcing)." if plan.system.leaves_orbit else ".")
         )
     if len(found) > 1 and plan.group:
         raise ValueError("devices= does not follow the group element, which needs eigenvalues: leave out group=True.")

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..runtime.run_state import SolverTotals
 from .atomic_io import StoreError, damaged_checkpoint, load_checkpoint, save_checkpoint, sync, write
+from .header import totals_of
 from .locks import CHECKPOINTS
-from .provenance import numerics_version
-from .schema import totals_of
 
+_TOTALS = ".totals."  # begins the names of the fields of SolverTotals
 _PACK, _ENDING = "all.zip", ".npz"
 _AT = "@"  # in the name of a block, before the row it begins with
 _LARGEST_PACK = 2**27  # bytes; what is larger has large files, which may stay as they are
@@ -50,7 +49,10 @@ class Checkpoint(NamedTuple):
     @property
     def totals(self) -> dict[str, np.ndarray]:
         """How its steps were solved, by the names of the variables."""
-        return totals_of(self.step, {name: self.leaves[f".totals.{name}"] for name in SolverTotals._fields})
+        return totals_of(
+            self.step,
+            {k.removeprefix(_TOTALS): x for k, x in self.leaves.items() if k.startswith(_TOTALS)},
+        )
 
 
 class Checkpoints:
@@ -101,6 +103,8 @@ class Checkpoints:
         self, number: int, step: int, rows: int, backend: str, leaves: dict[str, np.ndarray], **pieces: Any
     ) -> None:
         """Replace that of a tile, durably; with the names of its pieces, which are on disk, and what is in them."""
+        from .provenance import numerics_version  # imports JAX, which a reader does not need
+
         about: dict[str, Any] = {"step": step, "rows": rows, "backend": backend, "numerics_version": numerics_version()}
         about["leaves"] = [[name, list(x.shape), str(x.dtype)] for name, x in leaves.items()]
         save_checkpoint(self.path(number), about | pieces, list(leaves.values()))

@@ -20,11 +20,12 @@ from ..runtime.plan import Plan
 from .atomic_io import Files, StoreError, reason, remove_partial, sync, sync_tree
 from .checkpoints import Checkpoints
 from .fingerprint import configuration, differences, digest
+from .header import FORMAT
 from .input_arrays import GIVEN, given_variable, without_arrays
 from .locks import CHECKPOINTS, Lock, store_lock, tile_locks
 from .provenance import numerics_version, versions
 from .reading import Contents, contents, read_header
-from .schema import FORMAT, TIMES, Layout, Variable
+from .schema import TIMES, Layout, Variable
 
 _SAME_BITS = {"native-gpu": "native"}  # backends whose arithmetic is another's
 

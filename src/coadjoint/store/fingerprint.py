@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +15,7 @@ from ..algebras.base import LieAlgebra
 from ..drivers import Brownian, Increments
 from ..runtime.plan import Plan
 from ..systems import Noise, Salt, System
+from .header import flat
 
 _LARGEST_SHOWN = 64  # numbers of an array that are written out; of a larger one, its hash
 
@@ -135,18 +135,6 @@ def _driver(plan: Plan, steps: int) -> Any:
         cut = {k: None if x is None else _array(np.asarray(x[until])) for k, x in given.items()}
         return {"type": "Increments", **cut}
     return describe(eqx.filter(driver, eqx.is_array_like)) | {"type": _type_name(driver)}
-
-
-def flat(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of nested tables by their dotted names; lists of plain values stay whole."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from flat(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(tree, list) and any(isinstance(v, dict) for v in tree):
-        for i, value in enumerate(tree):
-            yield from flat(value, f"{name}[{i}]")
-    else:
-        yield name, tree
 
 
 def differences(stored: dict, given: dict) -> list[str]:

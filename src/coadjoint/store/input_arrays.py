@@ -1,13 +1,15 @@
 """Arrays that a run was given: kept in its store, in the place of which the tables of the header have their names."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
 
 from .atomic_io import Files, StoreError
-from .schema import Variable
+
+if TYPE_CHECKING:
+    from .schema import Variable
 
 GIVEN = "given"  # a group of the store
 
@@ -39,8 +41,10 @@ def with_arrays(path: Path, tables: Any) -> Any:
         raise StoreError(f"{path / name} is missing or damaged.") from None
 
 
-def given_variable(name: str, array: np.ndarray) -> Variable:
+def given_variable(name: str, array: np.ndarray) -> "Variable":
     """The array as a variable of the store."""
+    from .schema import Variable  # imports JAX, which a reader does not need
+
     dims = tuple(f"{name}_{i}" for i in range(array.ndim))
     about = {"long_name": f"the argument {name}"}
     return Variable(name, dims, array.shape, array.shape, array.dtype, about, "given", array)

@@ -10,14 +10,14 @@ import numpy as np
 import zarr
 
 from ..numerics.html import as_html
-from ..runtime.results import Stats
 from .atomic_io import Files, StoreError, reason
 from .checkpoints import Checkpoint, Checkpoints
-from .fingerprint import flat
-from .schema import FORMAT, TOTALS
+from .header import FORMAT, TOTALS, flat
 
 if TYPE_CHECKING:
     import xarray
+
+    from ..runtime.results import Stats
 
 
 def read_header(path: Path, what: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Stored:
     `Solution` or an `Ensemble` has (`mu`, `casimirs()`, …) is there as well, read when first asked for.
     """
 
-    def __init__(self, path: Path, stats: Stats | None, load: Callable[[], Any] | None):
+    def __init__(self, path: Path, stats: "Stats | None", load: Callable[[], Any] | None):
         self.path, self.stats, self._load = path, stats, load
         self._loaded: Any = None
 

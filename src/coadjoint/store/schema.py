@@ -16,29 +16,14 @@ from jaxtyping import PyTree
 from ..runtime.multiprocess import count_processes
 from ..runtime.plan import Plan
 from ..runtime.variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
+from .header import TOTALS
 
 _FILE_BYTES = 2**21  # of the largest variable
 _LONGEST_FILE = 2**16  # saved times
 _MEMBERS = 2**17  # whose totals are in one file
 _KEPT_BYTES = 2**20  # of the accumulators of a tile, up to which they are kept in its checkpoint
-FORMAT = 1  # version of the store format
 STATE = "mu"  # the variable of states
 TIMES = 2**16  # saved times in a file of the coordinate
-TOTALS = {
-    "steps": "steps done",
-    "iterations": "iterations of the solver, in all",
-    "most_iterations": "most iterations in one step",
-    "residual": "worst residual of a step",
-    "unsolved": "steps that were not solved",
-    "first_unsolved": "the first step that was not solved, or -1",
-    "substeps": "sub-steps, in all",
-}  # the steps, and the fields of `Totals`
-
-
-def totals_of(step: int, totals: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The variables that say how steps were solved, by their names, from the fields of `Totals`."""
-    values = {name: np.asarray(x) for name, x in totals.items()}
-    return {"steps": np.full_like(values["iterations"], step), **values}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ..integrators.dissipative import user_method
 from ..runtime.backends.base import Program
 from ..runtime.multiprocess import agreed
 from ..runtime.plan import Plan
@@ -19,10 +20,11 @@ from ..runtime.run_state import Snapshot, StepState
 from ..runtime.variable_names import named_leaves
 from .atomic_io import StoreError, in_parallel, reason, sync
 from .diagnostics import DIAGNOSTICS, Diagnostics
+from .header import totals_of
 from .interrupts import Stopped
 from .locks import tile_locks
 from .reading import Stored, contents
-from .schema import rows_back, rows_of, totals_of
+from .schema import rows_back, rows_of
 
 if TYPE_CHECKING:
     from .recorder import Store
@@ -200,7 +202,7 @@ class StoreSink:
         if kinds(leaves) != kinds(expected):
             raise StoreError(
                 f"{self.store.checkpoints.path(self.number)} does not fit this run: it holds another state of the "
-                f"integrator than {type(self.plan.integrator).__name__} has."
+                f"integrator than {type(user_method(self.plan.integrator)).__name__} has."
             )
         shapes, structure = jax.tree.flatten(points)
         arrays = [leaves[name].reshape(x.shape) for name, x in zip(expected, shapes, strict=True)]

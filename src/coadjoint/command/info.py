@@ -1,23 +1,19 @@
-"""What a store holds, in words and as JSON; and models as text: lists, and experiment files to begin with."""
+"""The contents of a store as text and as JSON. This module imports no JAX, so that `coadjoint info` starts quickly."""
 
-import contextlib
-import inspect
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..experiments.bath import ABOUT_BATH
-from ..experiments.schema import ABOUT_RUN, known_integrators, known_models, parameters
-from ..runtime.results import scaled_errors
 from ..store.input_arrays import with_arrays
 from ..store.locks import store_lock
 from ..store.reading import Contents, contents, totals
+from .run_names import leaves_orbit, method_names, step_sizes
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """What is in a store, how far its run is, and how well it went."""
+    """The contents of a store, the progress of its run, and the statistics of its solver."""
     found = contents(path)
     header, config = found.header, found.header["configuration"]
     done, total = sum(c.step for c in found.checkpoints if c is not None), sum(header["steps"]) * header["tiles"]
@@ -29,20 +25,23 @@ def summary(path: Path) -> dict[str, Any]:
         "kind": header["kind"],
         "model": (header["model"] or (header["experiment"] or {}).get("model", {})).get("name"),
         "algebra": config["system"]["algebra"]["type"],
-        "integrator": config["integrator"]["type"],
+        "integrator": ", ".join(method_names(header)),
         "noises": _noises(config),
         "members": header["members"],
+        "runs": len(header["steps"]),
         "reduced": config.get("reduce") is not None,
         "sweep": header["axes"],
         "t0": config["t0"],
         "t1": config["t1"],
         "dt": config["dt"],
+        "dt_of_runs": step_sizes(header),
         "save_every": config["save_every"],
         "saved_times": found.saved,
         "steps_done": done,
         "steps": total,
         "finished": done == total,
         "being_written_by": store_lock(path).owner(),
+        "leaves_orbit": leaves_orbit(config),
         "casimir_errors": casimir_errors(found),
         "orbit_error": orbit_error(found),
         "iterations_per_step": float(stats["iterations"][begun].sum() / steps) if steps else 0.0,
@@ -64,7 +63,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _change(note: dict[str, Any]) -> dict[str, Any]:
-    """Where a run went on under other conditions, and under which."""
+    """The conditions under which a run was resumed, and the step."""
     backends = _listed(about["backend"] for about in note["backends"])
     return {
         "step": min(note["steps"]),
@@ -84,7 +83,7 @@ def _noises(config: dict[str, Any]) -> int:
 
 
 def casimir_errors(found: Contents) -> dict[str, float]:
-    """The largest scaled error of each Casimir, over all that is stored."""
+    """The largest scaled change of each Casimir over all saved times."""
     arrays = found.arrays()
     if "casimirs" not in found.header["variables"]:
         return {}
@@ -97,13 +96,13 @@ def casimir_errors(found: Contents) -> dict[str, float]:
     worst = np.zeros(start.shape[-1])
     for first in range(0, found.saved, rows):
         some = np.asarray(values[(*before, slice(first, min(first + rows, found.saved)))])
-        errors = scaled_errors(some, start, scales)
+        errors = abs(some - start) / np.where(scales > 0, scales, 1.0)  # as in runtime.results.scaled_errors
         worst = np.fmax(worst, np.fmax.reduce(errors.reshape(-1, errors.shape[-1]), axis=0))
     return dict(zip((str(n) for n in arrays["casimir"][...]), worst.tolist(), strict=True))
 
 
 def orbit_error(found: Contents) -> float | None:
-    """The largest distance from the orbit of the start over all that is stored; None where Casimirs tell it all."""
+    """The largest distance from the initial orbit; None if the Casimirs determine the orbit."""
     if "orbit_error" not in found.header["variables"]:
         return None
     values, rows = found.arrays()["orbit_error"], found.header["rows"]
@@ -114,7 +113,7 @@ def orbit_error(found: Contents) -> float | None:
 
 
 def verify(path: Path) -> int:
-    """Read every chunk that must be there, checking its checksum; how many there are."""
+    """Read every chunk and check its checksum; return the number of chunks."""
     found = contents(path)
     arrays = found.arrays()
     count = 0
@@ -138,25 +137,31 @@ def verify(path: Path) -> int:
 
 
 def words(s: dict[str, Any]) -> str:
-    """The summary in a few lines."""
-    kind = {"solve": "one trajectory", "ensemble": f"{s['members']} members", "sweep": "a sweep"}[s["kind"]]
+    """The summary as a few lines of text."""
+    each = "" if s["members"] is None else f" of {s['members']} members"
+    kind = "one trajectory" if s["members"] is None else f"{s['members']} members"
+    kind = f"a sweep of {s['runs']} runs{each}" if s["kind"] == "sweep" else kind
     noises = {0: "no noise", 1: "1 noise"}.get(s["noises"], f"{s['noises']} noises")
     state = "finished" if s["finished"] else f"{s['steps_done']} of {s['steps']} steps done"
+    times = f"{s['saved_times']} times saved ({state})"
     lines = [
-        f"{s['store']}: {s['model'] or 'a system of its own'} on {s['algebra']}, {noises}, {s['integrator']}, {kind}",
-        f"  time      {s['t0']:g} to {s['t1']:g}, dt = {s['dt']:g}, {s['saved_times']} times saved ({state})",
+        f"{s['store']}: {s['model'] or 'your own system'} on {s['algebra']}, {noises}, {s['integrator']}, {kind}",
+        f"  time      {s['t0']:g} to {s['t1']:g}, dt = {_range(s['dt_of_runs'])}, {times}",
     ]
     for name, values in s["sweep"].items():
         shown = ", ".join(map(str, values[:6])) + (f", … ({len(values)} values)" if len(values) > 6 else "")
         lines.append(f"  sweep     {name} = {shown}")
     kept = list(s["casimir_errors"].items())
     more = f", and {len(kept) - 6} more" if len(kept) > 6 else ""
-    none = "not kept: members are reduced to statistics" if s["reduced"] else "none known"
+    none = "not saved: members are reduced to statistics" if s["reduced"] else "none known"
     orbit = "" if s["orbit_error"] is None else f"; not all are known: orbit within {s['orbit_error']:.1e}"
-    lines.append(f"  casimirs  {', '.join(f'{n} within {e:.1e}' for n, e in kept[:6]) or none}{more}{orbit}")
+    shown = ", ".join(f"{n} within {e:.1e}" for n, e in kept[:6])
+    if s["leaves_orbit"]:
+        shown, more, orbit = "not conserved: the system has dissipation or forcing", "", ""
+    lines.append(f"  casimirs  {shown or none}{more}{orbit}")
     lines.append(
-        f"  solver    {s['iterations_per_step']:.1f} iterations a step, worst residual {s['worst_residual']:.1e}, "
-        f"{s['unsolved']} not solved"
+        f"  solver    {s['iterations_per_step']:.1f} iterations per step, largest residual {s['worst_residual']:.1e}, "
+        f"{s['unsolved']} steps not converged"
     )
     lines.append(f"  backend   {s['backend'] or 'none yet'}" + (f": {s['reason']}" if s["reason"] else ""))
     size = s["bytes"]
@@ -164,70 +169,20 @@ def words(s: dict[str, Any]) -> str:
     versions = s["versions"]
     lines.append(f"  made by   coadjoint {versions['coadjoint']}, jax {versions['jax']}, {s['platform']['processor']}")
     for change in s["changes"]:
-        lines.append(_went_on(change))
+        lines.append(_resumed(change))
     if s["being_written_by"]:
         lines.append(f"  writing   {s['being_written_by']}")
     return "\n".join(lines)
 
 
-def _went_on(change: dict[str, Any]) -> str:
-    """A line on where a run went on under other conditions."""
+def _range(values: list[float]) -> str:
+    """One value, or the smallest and the largest."""
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _resumed(change: dict[str, Any]) -> str:
+    """A line on a resumption under other conditions."""
     by = [f"coadjoint {change['versions']['coadjoint']}", f"jax {change['versions']['jax']}", change["processor"]]
     by += [f"numerics version {change['numerics_version']}", change["backend"]]
     return f"  then by   {', '.join(by)}, from step {change['step']} on"
-
-
-class Parameter(NamedTuple):
-    """A parameter of a model: its value by default as it is written in a file (empty: unknown), and who chose it."""
-
-    value: str
-    by_model: bool  # the model chooses it when it runs, so it need not stand in a file
-
-
-def about_model(name: str) -> tuple[str, dict[str, Parameter]]:
-    """The first line of a model's documentation, and its parameters.
-
-    What a model chooses by itself is read off its params, unless it comes in sizes: then it may take long to make.
-    """
-    make = known_models()[name]
-    first = (inspect.getdoc(make) or "").partition("\n")[0].rstrip(":.").rstrip()
-    chosen: dict[str, Any] = {}
-    if not any(p.annotation is int for p in parameters(make).values()):
-        with contextlib.suppress(Exception):
-            chosen = make()[0].params or {}
-    found = {}
-    for key, p in parameters(make).items():
-        left = p.default is None or p.default is inspect.Parameter.empty
-        value = np.asarray(chosen[key]).tolist() if left and key in chosen else p.default
-        found[key] = Parameter(toml(value), left)
-    return first, found
-
-
-def toml(value: Any) -> str:
-    """A value as it is written in an experiment file; nothing for what a model chooses by itself."""
-    if value is None or value is inspect.Parameter.empty:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, str):
-        return f'"{value}"'
-    return f"[{', '.join(toml(v) for v in value)}]"
-
-
-def new(name: str) -> str:
-    """An experiment file for a model, ready to run."""
-    first, defaults = about_model(name)
-    lines = [f"# {first}", "", "[model]", f'name = "{name}"']
-    lines += [f"{'# ' * p.by_model}{key} = {p.value or '…'}" for key, p in defaults.items()]
-    run = {"t1": "100.0", "dt": "0.01", "key": "0", "members": "1", "save_every": "10", "integrator": '"TMK"'}
-    run["backend"] = '"auto"'
-    about = ABOUT_RUN | {"integrator": f"or {', '.join(n for n in known_integrators() if n != 'TMK')}"}
-    width = max(len(f"{k} = {v}") for k, v in run.items())
-    lines += ["", "[run]", *(f"{f'{k} = {v}':<{width}}  # {about[k]}" for k, v in run.items())]
-    lines += ["", "# Friction and temperature, in place of the model's own noise:", "# [bath]"]
-    lines += [f"# {k} = {v}  # {ABOUT_BATH[k]}" for k, v in (("friction", "0.1"), ("temperature", "0.1"))]
-    lines += ["", "# All combinations go into one store:", "# [sweep]", "# run.key = [0, 1, 2]"]
-    lines += ["# run.dt = { start = 0.01, stop = 0.02, count = 2 }"]
-    return "\n".join(lines) + "\n"

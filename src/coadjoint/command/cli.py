@@ -45,7 +45,6 @@ class What(StrEnum):
     trajectory = "trajectory"
     field = "field"
     spectrum = "spectrum"
-    structure_factor = "structure-factor"
     statistics = "statistics"
     animation = "animation"
     globe = "globe"

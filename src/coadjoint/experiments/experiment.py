@@ -196,7 +196,7 @@ def resume(
     if tables is None:
         call = "ensemble" if header["kind"] == "ensemble" else "solve"
         raise StoreError(
-            f"{path} does not say how to make its system, which was made in Python: go on with "
+            f"{path} does not say how to make its system, which was made in Python: resume with "
             f'{call}(..., out="{path}", resume=True), with the arguments it was made with.'
         )
     name = tables["model"]["name"]

@@ -1,6 +1,8 @@
 """Fluids on torus and sphere: fields in and out, exact solutions, units, noise, and what is refused."""
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -55,6 +57,20 @@ def test_fields_go_in_and_out(surface):
         np.testing.assert_allclose(np.mean(surface.values(c) ** 2), size, rtol=1e-13)
         turned = c if surface.orientation == "paper" else np.roll(c[:, ::-1], 1, axis=1)
         np.testing.assert_allclose(W, cj.models.fourier_to_matrix(turned, "paper"), atol=1e-14 * np.abs(W).max())
+
+
+@pytest.mark.parametrize("surface", [Torus(9), Torus(17, "paper"), Sphere(5)], ids=repr)
+def test_fields_on_grids_can_be_traced(surface):
+    """`jit` and `grad` of all three. The fields are linear in the state, so the slope of their squares is known."""
+    flow = Flow(surface)
+    W = np.stack([flow.state(some_field(surface)) for _ in range(2)])
+    fields = lambda W: (flow.vorticity(W, 19), flow.stream_function(W, 19), *flow.velocity(W, 19))
+    squares = lambda a: sum(jnp.sum(x**2) for x in fields(a * W))
+    (value, slope), traced = jax.jit(lambda a: (jax.value_and_grad(squares)(a), fields(a * W)))(1.0)
+    np.testing.assert_allclose(slope, 2 * value, rtol=1e-12)
+    for found, right in zip(traced, fields(W), strict=True):
+        assert isinstance(right, np.ndarray)
+        np.testing.assert_allclose(found, right, atol=1e-12 * np.abs(right).max())
 
 
 @pytest.mark.parametrize("n", [2, 5, 64])

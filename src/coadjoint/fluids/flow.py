@@ -224,8 +224,8 @@ class Flow(FluidFlow):
         q = (Δ − F)ψ + b,   ω = Δψ,   W' = rate [P, W],   P = (−Δ + F)⁻¹(W − B).
 
     Without screening and background q = ω. Energy and enstrophy are means over the surface of ½(|u|² + Fψ²) and of ½ω².
-    JAX can trace all methods except those that return fields on grids, so `solve(save=…)` accepts them. `cj.fluids.of`
-    returns the flow of a system, and `Flow.create` creates one with checked arguments.
+    JAX can trace all methods, so `solve(save=…)` accepts them. `cj.fluids.of` returns the flow of a system, and
+    `Flow.create` creates one with checked arguments.
 
     Parameters
     ----------

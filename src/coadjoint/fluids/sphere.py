@@ -151,23 +151,23 @@ class Sphere(Surface):
         return -south, east
 
     def _synthesis(self, coefficients: Coefficients, points: Any, derivatives: bool = False) -> tuple:
-        c = np.asarray(coefficients, float)
-        lead = c.shape[:-1]
+        xp: Any = jnp if validation.is_traced(coefficients) else np
+        c = xp.asarray(coefficients, float)
         latitude = points if np.ndim(points) == 1 else self.grid(points)[0]
         z, width = np.sin(latitude), 2 * max(len(latitude), self.n)
-        out = np.zeros((3 if derivatives else 1, *lead, len(z), width // 2 + 1), complex)
+        columns = []
         for m in range(self.n):
             l = np.arange(m, self.n)
             amplitude = c[..., l**2 + l + m] - (1j * c[..., l**2 + l - m] if m else 0.0)  # of e^{imφ}, real part taken
             legendre = associated_legendre(m, self.n, z, derivatives)
             scale = np.sqrt(2.0) if m else 1.0
-            out[0, ..., m] = scale * amplitude @ legendre[0]
+            kinds = [legendre[0]]
             if derivatives:
-                out[1, ..., m] = scale * amplitude @ legendre[1]
-                out[2, ..., m] = scale * amplitude @ (1j * m * legendre[0] / np.sqrt(1 - z**2))
-        out[..., 1:] *= 0.5  # irfft adds the conjugate
-        fields = np.fft.irfft(out * width, n=width, axis=-1)
-        return tuple(fields)
+                kinds += [legendre[1], 1j * m * legendre[0] / np.sqrt(1 - z**2)]
+            factor = 0.5 if m else 1.0  # irfft adds the conjugate
+            columns.append(xp.stack([factor * (scale * amplitude @ kind) for kind in kinds]))
+        out = xp.stack(columns, axis=-1)  # irfft fills up with zeros
+        return tuple(xp.fft.irfft(out * width, n=width, axis=-1))
 
     def from_values(self, values: Any, name: str = "values") -> Coefficients:
         """From real values[latitude, longitude] on the Gauss–Legendre grid (n × 2n), or equiangular (N × 2N, N ≥ 2n).

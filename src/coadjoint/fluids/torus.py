@@ -115,6 +115,10 @@ class Torus(Surface):
     def values(self, coefficients: Coefficients, points: Any = None) -> np.ndarray:
         """ω(x_i, y_j) as [i, j]."""
         size, n, m = self._points(points), self.n, wavenumbers(self.n)
+        if validation.is_traced(coefficients):
+            omega = jnp.asarray(coefficients)
+            fine = jnp.zeros((*omega.shape[:-2], size, size), complex)
+            return jnp.fft.ifft2(fine.at[..., (m % size)[:, None], m % size].set(omega), norm="forward").real
         omega = np.asarray(coefficients)
         fine = np.zeros((*omega.shape[:-2], size, size), complex)
         fine[..., (m % size)[:, None], m % size] = omega.reshape(*omega.shape[:-2], n, n)
@@ -122,7 +126,7 @@ class Torus(Surface):
 
     def gradient(self, coefficients: Coefficients, points: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """(∂ω/∂x, ∂ω/∂y)."""
-        omega, m = np.asarray(coefficients), wavenumbers(self.n)
+        omega, m = _on_host(coefficients), wavenumbers(self.n)
         return self.values(1j * m[:, None] * omega, points), self.values(1j * m * omega, points)
 
     def from_values(self, values: Any, name: str = "values") -> Coefficients:
@@ -296,6 +300,11 @@ def mirror(omega: Any) -> Any:
     """ω_{−m}."""
     xp: Any = np if isinstance(omega, np.ndarray) else jnp  # without a program for each operation
     return xp.roll(omega[::-1, ::-1], (1, 1), axis=(0, 1))
+
+
+def _on_host(x: Any) -> Any:
+    """An array of NumPy's, unless it is traced by JAX."""
+    return x if validation.is_traced(x) else np.asarray(x)
 
 
 def real_values(name: str, values: Any) -> np.ndarray:

@@ -286,6 +286,17 @@ def test_a_traced_run_is_the_same_run(sol):
     np.testing.assert_allclose(final, sol.mu, atol=1e-14)
 
 
+def test_an_unsolved_step_of_a_traced_run():
+    """The error is that of any run where there are numbers; in a compiled program it holds a sentence too."""
+    h = lambda m: 0.5 * m @ (m / jnp.array([4.0, 2.0, 1.0]))
+    last = lambda m: jnp.sum(cj.solve(cj.System(cj.SO3(), h), m, t1=16.0, dt=8.0).mu[-1])
+    m = jnp.array([0.6, 1.1, 0.8])
+    with pytest.raises(cj.UnsolvedStepError, match=r"^\d of 2 steps could not be solved, first at step \d \(t = "):
+        jax.grad(last)(m)
+    with pytest.raises(Exception, match="a step could not be solved, in a run that is traced by JAX"):
+        jax.jit(last)(m)
+
+
 def test_what_a_notebook_shows(tmp_path):
     """System, Solution, Ensemble and Stored: the same lines as in a terminal."""
     run = {"t1": 0.1, "dt": 0.01, "key": 0, "integrator": EM}

@@ -112,12 +112,12 @@ class Torus(Surface):
         x = 2 * np.pi * np.arange(size) / size
         return x, x
 
-    def values(self, coefficients: Coefficients, points: Any = None) -> np.ndarray:
+    def values(self, coefficients: Coefficients, points: Any = None) -> Any:
         """ω(x_i, y_j) as [i, j]."""
         size, n, m = self._points(points), self.n, wavenumbers(self.n)
         if validation.is_traced(coefficients):
-            omega = jnp.asarray(coefficients)
-            fine = jnp.zeros((*omega.shape[:-2], size, size), complex)
+            omega: Any = jnp.asarray(coefficients)
+            fine: Any = jnp.zeros((*omega.shape[:-2], size, size), complex)
             return jnp.fft.ifft2(fine.at[..., (m % size)[:, None], m % size].set(omega), norm="forward").real
         omega = np.asarray(coefficients)
         fine = np.zeros((*omega.shape[:-2], size, size), complex)

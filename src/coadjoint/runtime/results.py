@@ -93,7 +93,7 @@ class RunSummary(NamedTuple):
 
 
 class UnsolvedStepError(RuntimeError):
-    """A step whose equation could not be solved. `solution` holds all that was computed."""
+    """A step whose equation could not be solved. `solution` holds all that was computed, None if JAX differentiates."""
 
     def __init__(self, message: str, solution: Any):
         super().__init__(message)

@@ -20,7 +20,7 @@ from ..systems import System
 from .orbits import examined
 from .plan import Plan
 from .reduction_tree import result, update
-from .results import Ensemble, RunSummary, Solution, Stats, combine_totals, make_result
+from .results import Ensemble, RunSummary, Solution, Stats, UnsolvedStepError, combine_totals, make_result
 from .run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step
 
 _POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
@@ -43,7 +43,8 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
     else:
         point, values = _scan_members(plan, integrator)
     totals = examined(plan, plan.mu0, point)
-    stats, values = _checked(totals, values, plan.steps, plan.members or 1, plan.throw)
+    stats = _stats(totals, plan.steps, plan.members or 1)
+    values = _checked(plan, stats, values) if plan.throw else values
     reduced = None
     if plan.reduce is not None:
         reduced = result(plan.reduce, update(plan.reduce, values.values, jnp.ones(plan.members or 1)))
@@ -52,11 +53,28 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
 
 
 @eqx.filter_jit
-def _checked(totals: SolverTotals, values: Snapshot, steps: int, members: int, throw: bool) -> tuple[Stats, Snapshot]:
-    """How the steps were solved, and the values if all of them were: one program, not one for each sum."""
-    totals = combine_totals(totals)
-    values = eqx.error_if(values, totals.unsolved > 0, _UNSOLVED) if throw else values
-    return Stats.of(totals, steps, members, "xla", _REASON), values
+def _stats(totals: SolverTotals, steps: int, members: int) -> Stats:
+    """How the steps were solved: one program, not one for each sum."""
+    return Stats.of(combine_totals(totals), steps, members, "xla", _REASON)
+
+
+def _checked(plan: Plan, stats: Stats, values: Snapshot) -> Snapshot:
+    """The values, if all steps were solved.
+
+    A run that is differentiated and not compiled has numbers, so that the error is that of other runs.
+    """
+    try:
+        unsolved, first, residual = int(stats.unsolved), int(stats.first_unsolved), float(stats.residual)
+    except jax.errors.ConcretizationTypeError:
+        return eqx.filter_jit(eqx.error_if)(values, stats.unsolved > 0, _UNSOLVED)
+    if unsolved:
+        raise UnsolvedStepError(
+            f"{unsolved} of {stats.steps} steps could not be solved, first at step {first} "
+            f"(t = {float(plan.t0) + first * plan.dt:g}): {plan.integrator.failure(plan.dt, residual)}, or "
+            "throw=False, with which a run that JAX differentiates has fallbacks too.",
+            None,
+        )
+    return values
 
 
 def _scan_members(plan: Plan, integrator: Integrator) -> tuple[StepState, Snapshot]:

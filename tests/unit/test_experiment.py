@@ -247,7 +247,7 @@ def test_a_run_of_something_else_is_not(here):
     cj.solve(system.with_params(system.params), mu0, key=0, out="c.zarr", **options)
     for store in ("a.zarr", "b.zarr", "c.zarr"):
         with pytest.raises(
-            cj.StoreError, match=rf'made in Python: go on with solve\(\.\.\., out="{store}", resume=True'
+            cj.StoreError, match=rf'made in Python: resume with solve\(\.\.\., out="{store}", resume=True'
         ):
             cj.resume(store)
 

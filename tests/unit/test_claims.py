@@ -134,7 +134,7 @@ def test_recommend_knows_the_system():
     found = cj.recommend(nonlinear)
     assert found[0].name == "TMKLevy" and {"TMK15", "Strang", 'RKMK("euler")'} <= set(found.refused)
     quartic = cj.recommend(cj.System(cj.SO3(), lambda m: m[0] ** 2 + m[1] ** 4))
-    assert {r.name for r in quartic if "energy" in r.keeps} == {'DiscreteGradient("gonzalez")'}
+    assert {r.name for r in quartic if "energy" in r.conserves} == {'DiscreteGradient("gonzalez")'}
     rough = cj.recommend(cj.System(cj.SO3(), lambda m: jnp.cos(5 * m[0]) + m[1] ** 2))
     assert "no polynomial" in rough.system
     assert "IsospectralMidpoint" in names(cj.models.sine_euler()[0])
@@ -153,7 +153,7 @@ def test_recommend_for_a_goal():
     one = cj.recommend(cj.models.heavy_top()[0], "statistics")  # one noise: Strang is of weak order 2
     assert {r.name for r in one if r.weak == 2} == {"BathSplitting", "NinomiyaVictoir", "TMKWeak", "TMK15", "Strang"}
     assert long[:2] == ["LieMidpoint", "Strang"]
-    assert "Poisson structure" in cj.recommend(quiet, "long time")[0].keeps
+    assert "Poisson structure" in cj.recommend(quiet, "long time")[0].conserves
     sine = cj.recommend(cj.models.sine_euler(n=5)[0], "long time")
     assert sine[0].name == "IsospectralMidpoint"
     with pytest.raises(ValueError, match="goal must be one of 'paths', 'statistics', 'long time'"):
@@ -164,7 +164,7 @@ def test_recommend_prints_a_table():
     text = repr(cj.recommend(cj.models.heavy_top()[0]))
     head, titles, first, *_, last = text.splitlines()
     assert head == "SE3, dimension 6; h quadratic; 1 SALT noise; for paths:"
-    assert titles.split()[:6] == ["integrator", "order", "strong", "weak", "keeps", "path"]
+    assert titles.split()[:6] == ["integrator", "order", "strong", "weak", "conserves", "path"]
     assert first.split()[:2] == ["1.", "TMK15"] and last.startswith("Not CommutatorFree(3), CommutatorFree(4): ")
     assert max(map(len, text.splitlines())) < 120
     with pytest.raises(TypeError, match="system must be a System, not str"):

@@ -115,9 +115,9 @@ def test_recommend():
     """What needs a Hamiltonian is not promised."""
     forced, quiet = cj.recommend(damped()), cj.recommend(cj.System(cj.SO3(), body))
     assert "forcing" in forced.system and "Strang" in forced.refused
-    kept = {what for row in forced for what in row.keeps}
+    kept = {what for row in forced for what in row.conserves}
     assert kept == {"Casimirs", "time symmetry"}
-    assert {"energy", "Poisson structure"} <= {what for row in quiet for what in row.keeps}
+    assert {"energy", "Poisson structure"} <= {what for row in quiet for what in row.conserves}
 
 
 BAD = {

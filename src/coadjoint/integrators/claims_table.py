@@ -15,8 +15,8 @@ _HEAD = (
     "symplectic",
     "symmetric",
     "explicit",
-    "actions a step",
-    "gradients a step",
+    "actions per step",
+    "gradients per step",
 )
 
 

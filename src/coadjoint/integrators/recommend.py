@@ -34,7 +34,7 @@ class Row:
     order: int  # without noise
     strong: float | None  # with the noise of the system, if it has any
     weak: float | None  # the same
-    keeps: tuple[str, ...]  # the energy and time symmetry without noise
+    conserves: tuple[str, ...]  # the energy and time symmetry without noise
     path: str  # what it asks of the path beside its increments
     actions: int  # a step; of an implicit one with a typical number of iterations
     gradients: int
@@ -44,7 +44,7 @@ class Row:
         """What can be compared: a row whose every entry is at least as large as another's is at least as good."""
         easy = self.path == "", self.integrator.claims.explicit
         orders = self.strong or 0.0, self.weak or 0.0, self.order
-        return *orders, frozenset(self.keeps), *easy, -self.actions, -self.gradients
+        return *orders, frozenset(self.conserves), *easy, -self.actions, -self.gradients
 
 
 class Recommendation(tuple[Row, ...]):
@@ -74,12 +74,12 @@ class Recommendation(tuple[Row, ...]):
     def __repr__(self) -> str:
         """The table as text."""
         noisy = any(row.strong is not None for row in self)
-        cells = [("", "integrator", "order", "strong", "weak", "keeps", "path", "actions, gradients")]
+        cells = [("", "integrator", "order", "strong", "weak", "conserves", "path", "actions, gradients")]
         for k, row in enumerate(self, 1):
             about = "about " if row.integrator.claims.cost.each == "iteration" else ""
             cost = f"{about}{row.actions}, {row.gradients}"
             orders = str(row.order), f"{row.strong or 0:g}", f"{row.weak or 0:g}"
-            cells.append((f"{k}.", row.name, *orders, ", ".join(row.keeps) or "–", row.path, cost))
+            cells.append((f"{k}.", row.name, *orders, ", ".join(row.conserves) or "–", row.path, cost))
         columns = [c for c in zip(*cells, strict=True) if noisy or c[0] not in ("strong", "weak", "path")]
         lines = zip(*([x.ljust(max(map(len, c))) for x in c] for c in columns), strict=True)
         reasons: dict[str, list[str]] = {}
@@ -141,9 +141,9 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
         if goal == "statistics":
             return r.path in _PAIRS, -(r.weak or 0), -min(r.order, 2), cost
         if goal == "long time":
-            kept = [what not in r.keeps for what in ("Poisson structure", "energy", "time symmetry")]
+            kept = [what not in r.conserves for what in ("Poisson structure", "energy", "time symmetry")]
             return many and r.path in _PAIRS, *kept, -r.order, cost
-        return many and r.path not in ("", "coins"), -(r.strong or 0), -r.order, -len(r.keeps), cost
+        return many and r.path not in ("", "Rademacher"), -(r.strong or 0), -r.order, -len(r.conserves), cost
 
     aim = "a long time" if goal == "long time" else goal
     return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}:", refused)
@@ -167,7 +167,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
         "Poisson structure": c.symplectic and not system.forces,
         "time symmetry": c.symmetric,
     }
-    asked = {"log-signature": needs.third, "areas": needs.areas, "ΔZ": needs.Z, "coins": needs.signs}
+    asked = {"log-signature": needs.third, "areas": needs.areas, "ΔZ": needs.Z, "Rademacher": needs.signs}
     path = next((what for what, yes in asked.items() if yes), "")
     times = _times(c, system)
     return Row(

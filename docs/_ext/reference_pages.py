@@ -122,7 +122,7 @@ def _default(p: Any) -> str:
 
 def _schema() -> str:
     """The experiment file, key by key."""
-    from coadjoint.command.summary import about_model
+    from coadjoint.command.model_text import about_model
     from coadjoint.experiments.bath import ABOUT_BATH
     from coadjoint.experiments.schema import ABOUT_RUN, FIXED, known_integrators, known_models, known_reducers
 

@@ -34,7 +34,7 @@ from .params import Timed
 from .states import check_elements
 from .systems import System
 
-_LARGEST = 200  # dimension up to which it is asked whether exp(−h/T) can be normalised
+_LARGEST = 200  # largest dimension for the check that exp(−h/T) can be normalised
 
 
 def double_bracket(system: System, *, friction: Any, fields: Any = None) -> System:

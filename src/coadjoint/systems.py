@@ -25,7 +25,7 @@ from .params import Fixed, Timed, fit_params, split
 from .states import check_state
 
 _NUDGE = 2.0**-50  # four units of round-off
-_MOST_COMMUTING = 64  # more noises than this are not asked whether they commute
+_MOST_COMMUTING = 64  # commutation is not checked for more noises than this
 
 
 class System(eqx.Module):
@@ -152,7 +152,7 @@ class System(eqx.Module):
 
     @property
     def n_noise(self) -> int:
-        """M, the number of driving signals besides time."""
+        """M, the number of driving signals in addition to time."""
         return sum(n.size for n in self.noises)
 
     @property

@@ -1,4 +1,4 @@
-"""Lie algebras, one a file."""
+"""Lie algebras, one per file."""
 
 from .base import LieAlgebra as LieAlgebra
 from .central import CentralExtension as CentralExtension

@@ -13,11 +13,11 @@ from .constants import structure_constants
 if TYPE_CHECKING:
     from .base import LieAlgebra
 
-GROUP_TOL = 1e-8  # of what is given as a group element: round-off below it is removed
+GROUP_TOL = 1e-8  # of a group element that a user passes: smaller round-off is removed
 
 
 def automorphism_error(algebra: "LieAlgebra", g: PyTree) -> str | None:
-    """Whether Ad_g keeps brackets and Ad*_g Casimirs, as Ad of every group element does."""
+    """Whether Ad_g preserves brackets and Ad*_g Casimirs, as for every group element."""
     mu = np.random.default_rng(0).standard_normal(algebra.dim)
     A, before, after, scales = map(np.asarray, _moved(algebra, g, mu))
     C = structure_constants(algebra)

@@ -183,7 +183,7 @@ class LieAlgebra(eqx.Module):
         return index(self)
 
     def orbit_memory(self, mu: State) -> PyTree:
-        """What must be remembered of the start μ₀, besides the state, for `drift_free_flow` not to drift.
+        """The data of the initial state μ₀ that `drift_free_flow` needs in addition to the state.
 
         If all Casimirs are known, their values; if not, the low-order words of a state in double-double.
         """
@@ -207,12 +207,12 @@ class LieAlgebra(eqx.Module):
     def drift_free_from_change(
         self, sigma: Element, mu: State, change: State, orbit_memory: PyTree
     ) -> tuple[State, PyTree]:
-        """`drift_free_flow` for one who knows `change(σ, μ)` already; it may be of no use."""
+        """`drift_free_flow` with a known `change(σ, μ)`, which an algebra may ignore."""
         if type(self).drift_free_flow is LieAlgebra.drift_free_flow and knows_all_casimirs(self):
             return project_casimirs(self, mu + change, orbit_memory), orbit_memory
         return self.drift_free_flow(sigma, mu, orbit_memory)
 
-    # The Cayley transform cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) in a faithful matrix representation, where there is one.
+    # The Cayley transform cay(σ) = (1 − σ/2)⁻¹(1 + σ/2) in a faithful matrix representation, if there is one.
 
     def log_cayley(self, sigma: Element) -> Element:
         """The element with exp(log_cayley(σ)) = cay(σ), from which the rest follows."""

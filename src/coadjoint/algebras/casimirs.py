@@ -21,7 +21,7 @@ _LARGEST_SEARCH = 40  # dimension up to which unknown Casimirs are searched for
 
 
 def clip_correction(correction: Array, size2: Float[Array, ""], mu2: Float[Array, ""]) -> Array:
-    """A correction of squared size `size2`, cut to a few ulps of |μ|: a cure removes round-off and nothing more."""
+    """A correction of squared size `size2`, limited to a few ulps of |μ|, so that it removes round-off only."""
     limit2 = (_CURE_ULPS * jnp.finfo(jnp.float64).eps) ** 2 * mu2
     fits = likely(size2 <= limit2)
     cut = jnp.where(
@@ -34,7 +34,7 @@ def project_casimirs(algebra: "LieAlgebra", mu: Array, values: Float[Array, " k"
     """One Newton step towards the level set of the Casimirs, regularised where their gradients are dependent.
 
     δμ = −Gᵀ (G Gᵀ + λ)⁻¹ (C(μ) − values), G = DC(μ), λ a hundredth of the largest squared gradient: where the Casimirs
-    are independent an error shrinks a hundredfold a step; where they are not, round-off is not amplified.
+    are independent an error shrinks a hundredfold per step; where they are not, round-off is not amplified.
     """
     if len(values) == 0:
         return mu
@@ -137,7 +137,7 @@ def polynomial_casimirs(algebra: "LieAlgebra") -> tuple[np.ndarray, np.ndarray]:
 
 
 def _complement(rows: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of what is orthogonal to the given rows."""
+    """An orthonormal basis of the orthogonal complement of the rows."""
     if len(rows) == 0:
         return np.eye(rows.shape[1])
     if rows.shape[0] > rows.shape[1]:

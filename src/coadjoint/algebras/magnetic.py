@@ -130,7 +130,7 @@ class MagneticSU(LieAlgebra):
         return jnp.eye(self.n, dtype=self.dtype), mu[0], mu[1]
 
     def drift_free_flow(self, sigma: Pair, mu: Pair, orbit_memory: tuple) -> tuple[Pair, tuple]:
-        """U ← e^{−ξ}U, kept unitary, and V ← V + [Θ₀, UᴴAU]: neither eigenvalues nor cross-helicities drift."""
+        """U ← e^{−ξ}U, projected to unitary matrices, and V ← V + [Θ₀, UᴴAU], so no Casimir drifts."""
         return _moved(exp_skew(sigma[0]), self.su.dexp(-sigma[0], sigma[1]), orbit_memory)
 
     # Cayley: cay(ξ + εu) = U(1 + εA), U = cay(ξ), A = RᴴuR, R = (1 − ξ/2)⁻¹.
@@ -148,7 +148,7 @@ class MagneticSU(LieAlgebra):
         return _moved(*_cayley(sigma), orbit_memory)
 
     def dcayinv(self, sigma: Pair, zeta: Pair) -> Pair:
-        """(1 − σ/2) ζ (1 + σ/2) in dual numbers, less what has a trace."""
+        """(1 − σ/2) ζ (1 + σ/2) in dual numbers, without trace."""
         one = jnp.eye(self.n)
         left, right = one - 0.5 * sigma[0], one + 0.5 * sigma[0]
         first = left @ zeta[0] @ right
@@ -259,7 +259,7 @@ def _acted(u: Matrix, a: Matrix, mu: Pair) -> Pair:
 
 
 def _moved(step: Matrix, a: Matrix, orbit_memory: tuple) -> tuple[Pair, tuple]:
-    """The state after U(1 + εA), from what is remembered of the start."""
+    """The state after U(1 + εA), from the orbit memory."""
     u, v, start = orbit_memory
     u = unitary(dagger(step) @ u)
     v = v + _commutator(start, _skew(dagger(u) @ a @ u))

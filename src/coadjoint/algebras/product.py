@@ -136,7 +136,7 @@ class Product(LieAlgebra):
 
     @property
     def commuting_blocks(self) -> tuple[np.ndarray, ...]:
-        """The first blocks of all factors together, the second ones, and so on: what a search would find."""
+        """The first blocks of all factors together, the second ones, and so on, as a search would find."""
         own = [kind.commuting_blocks for kind in self.kinds]
         most = max(map(len, own))
         empty = [[*b, *[np.zeros(kind.dim)] * (most - len(b))] for kind, b in zip(self.kinds, own, strict=True)]
@@ -207,7 +207,7 @@ class Product(LieAlgebra):
         moved, kept = zip(*self._each(one, *xs, trees=orbit_memory), strict=True)
         return flatten(moved), tuple(kept)
 
-    # The group: for each factor its own, stacked where neighbours are equal; a tuple where there are several kinds.
+    # The group of each factor, stacked for equal neighbours; a tuple if there are several kinds.
 
     def group_exp(self, sigma: Vector) -> PyTree:
         """Factor by factor."""

@@ -157,7 +157,7 @@ class SE3(LieAlgebra):
         return _rigid(rotation(omega), _so3.dexp(omega, v))
 
     def group_product(self, g: Float[Array, "4 4"], k: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
-        """g k, its rotation kept orthogonal."""
+        """g k, with the rotation projected to orthogonal matrices."""
         R, p = g[:3, :3], g[:3, 3]
         return _rigid(orthogonal(R @ k[:3, :3]), R @ k[:3, 3] + p)
 

@@ -126,7 +126,7 @@ class SO3(LieAlgebra):
         return rotation(sigma)
 
     def group_product(self, g: Float[Array, "3 3"], k: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
-        """g k, kept orthogonal."""
+        """g k, projected to orthogonal matrices."""
         return orthogonal(g @ k)
 
     def group_inverse(self, g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
@@ -168,7 +168,7 @@ def orthogonal(g: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
 
 
 def added(mu: Array, change: Array, correction: Array, low: Array | None) -> tuple[Array, Array | None]:
-    """μ + change and what cures μ, which is round-off; and what adding rounds off, if that is kept in `low`."""
+    """μ + change + correction, and the round-off of the sum if `low` carries it."""
     if low is None:
         return mu + (change + jax.lax.stop_gradient(correction)), None
     high, low = dd.fast_two_sum(
@@ -178,7 +178,7 @@ def added(mu: Array, change: Array, correction: Array, low: Array | None) -> tup
 
 
 def rescaling(v: Vec3, low: Vec3 | None, squared_length: Float[Array, ""]) -> Float[Array, ""]:
-    """The multiple of v to be added, so that v + low has the wanted length (it is wrong by round-off only)."""
+    """The multiple of v to be added, so that v + low has this length (it differs by round-off only)."""
     error = squared_length - v @ v
     error = error if low is None else error - 2.0 * (v @ low)
     return error * (0.5 * reciprocal(squared_length))

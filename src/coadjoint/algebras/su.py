@@ -220,7 +220,7 @@ class SU(LieAlgebra):
         return exp_skew(sigma)
 
     def group_product(self, g: Matrix, k: Matrix) -> Matrix:
-        """g k, kept unitary."""
+        """g k, projected to unitary matrices."""
         return unitary(g @ k)
 
     def group_inverse(self, g: Matrix) -> Matrix:
@@ -242,7 +242,7 @@ class SU(LieAlgebra):
 
 
 def _moved(step: Matrix, orbit_memory: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:
-    """W = U W₀ Uᴴ after U ← step U, kept unitary."""
+    """W = U W₀ Uᴴ after U ← step U, projected to unitary matrices."""
     u, start = orbit_memory
     u = unitary(step @ u)
     w = u @ start @ dagger(u)
@@ -312,7 +312,7 @@ def _entries(n: int) -> tuple[Any, Any, Any]:
     return i, j, xp.where(i == j, 0, low * (2 * n - low - 1) // 2 + high - low - 1)
 
 
-@jax.jit  # traced once, and one program where it is called by itself
+@jax.jit  # traced once, and one program if called outside of others
 def _coordinates(x: Matrix) -> Float[Array, " dim"]:
     upper = np.sqrt(2.0) * x.reshape(-1)[_above_diagonal(len(x))]
     return jnp.concatenate([upper.real, upper.imag, _traceless(jnp.diagonal(x).imag)])
@@ -357,6 +357,6 @@ def _diagonal(c: Float[Array, " n-1"]) -> Float[Array, " n"]:
 
 
 def _basis(n: int) -> np.ndarray:
-    """Rows: the basis itself, for small n, where stores of before hold what a product with it gives."""
+    """Rows: the basis itself, for small n."""
     rows = [[1.0] * k + [-float(k)] + [0.0] * (n - k - 1) for k in range(1, n)]
     return np.array([np.array(r) / np.linalg.norm(r) for r in rows])

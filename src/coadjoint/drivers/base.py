@@ -32,8 +32,8 @@ class Needs:
     Z: bool = False
     areas: bool = False
     third: bool = False  # and the areas with it
-    halvings: int = 0  # the path in each of 2^halvings equal parts of the step, along an axis of its own
-    signs: int = 0  # so many tosses of a coin, beside the path
+    halvings: int = 0  # the path in each of 2^halvings equal parts of the step, along a new axis
+    signs: int = 0  # the number of Rademacher variables per step
 
     @property
     def integrals(self) -> bool:

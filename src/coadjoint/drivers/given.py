@@ -116,7 +116,7 @@ class Increments(Driver):
         def cut(x, asked, shape):
             if not asked:
                 return None
-            if x is None or parts:  # only without noise, where there is nothing to give
+            if x is None or parts:  # only without noise
                 x = np.zeros((*own, steps, *parts, *shape))
             rows = x[(slice(None),) * at + (slice(first * BLOCK, (first + blocks) * BLOCK),)]
             pad = jnp.pad if validation.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length

@@ -134,8 +134,8 @@ def associated_legendre(m: int, n: int, z: np.ndarray, derivatives: bool = False
     k = np.arange(1, m + 1)
     with np.errstate(divide="ignore"):
         start = 0.5 * np.sum(np.log((2 * k + 1) / (2 * k))) - 0.5 * np.log(4 * np.pi) + m * np.log(y)
-    # Numbers stand as now · 2^power: above n = 1900 what begins below the least double may end near 1. Up to _SAFE bits
-    # stay, and what is lost is below 1e-60.
+    # Numbers are now · 2^power: above n = 1900 a number below the smallest double may grow to about 1. Up to _SAFE bits
+    # remain, and the loss is below 1e-60.
     wanted = np.clip(start / np.log(2) + 900, -1e6, 0) if n > _SAFE else np.zeros(len(z))
     power = np.floor(wanted).astype(np.intc)
     now, before = np.exp(start - power * np.log(2)), np.zeros(len(z))

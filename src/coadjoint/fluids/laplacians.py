@@ -66,7 +66,7 @@ def from_diagonals(D: Diagonals, row: Int[Array, " d"] | None = None, gpu: bool 
     W = lax.complex(real.astype(value.real.dtype), value.imag)
     return (
         lax.optimization_barrier(W) if (on_gpu() if gpu is None else gpu) else W
-    )  # once, not wherever an entry is wanted
+    )  # once, not for every use of an entry
 
 
 # The torus.

@@ -67,9 +67,9 @@ class SparseDegrees(eqx.Module):
     There is a row for each wrapped diagonal, which holds m and, from row m on, −m for m > n/2, and a last one of zeros.
     """
 
-    at: Int[Array, "..."]  # where a mode stands in the flattened amplitudes of cosines, then of sines, [2, r, q]
+    at: Int[Array, "..."]  # the position of a mode in the flattened amplitudes of cosines, then of sines, [2, r, q]
     row: Int[Array, " d"]  # of the diagonals d = 0 … n//2
-    sign: Float[Array, "r q"]  # of the imaginary part: below the diagonal stands the conjugate
+    sign: Float[Array, "r q"]  # of the imaginary part: the conjugate is below the diagonal
     basis: Float[Array, "r q n"]
 
     @staticmethod

@@ -27,7 +27,7 @@ class ModeNoise(Noise):
     surface: Surface
     size: int = eqx.field(static=True)
     at: Array  # (M, r): where in the flattened coefficients …
-    real: Array  # … and what stands there
+    real: Array  # … and the values there
     imaginary: Array | None
     sparse: SparseModes | SparseDegrees | None = eqx.field(default=None, metadata={"made": True})  # from these
     additive: bool = eqx.field(default=True, static=True, init=False)

@@ -19,8 +19,8 @@ from .large_sphere import SparseDegrees, to_coefficients, to_matrix
 from .surface import Coefficients, Matrix, Surface
 from .torus import real_values
 
-# Above this n eigenvectors are computed by their recurrence, and n³ numbers kept for compiled programs only. Up to it
-# all is by LAPACK, as it was to the last bit but for signs, for stores hold fingerprints of arrays that were made so.
+# Above this n eigenvectors are computed by their recurrence, and n³ numbers are stored for compiled programs only. Up
+# to it LAPACK computes them.
 _LARGE = 512
 
 
@@ -246,11 +246,11 @@ class _Tables(NamedTuple):
     """What takes coefficients to wrapped diagonals: diagonal d holds m = d and, from row n − d on, −m for m = n − d."""
 
     basis: Array  # [d, j, q]: orthogonal for each d
-    cosine: Array  # [d, q]: where the coefficients of cos and sin stand, and their factors
+    cosine: Array  # [d, q]: positions of the coefficients of cos and sin, and their factors
     sine: Array
     real: Array
     imaginary: Array
-    back: Array  # where each coefficient stands in [d, q], flattened
+    back: Array  # position of each coefficient in [d, q], flattened
     take_real: Array
     take_imaginary: Array
 
@@ -270,7 +270,7 @@ def _tables(n: int) -> _Tables:
         basis[d, start : start + size, start : start + size] = V
         l, q = np.arange(m, n), start + np.arange(size)
         cosine[d, q], sine[d, q] = l**2 + l + m, l**2 + l - m
-        sign = -1.0 if first else 1.0  # of the imaginary part: below the diagonal stands the conjugate
+        sign = -1.0 if first else 1.0  # of the imaginary part: the conjugate is below the diagonal
         real[d, q], imaginary[d, q] = (1.0, 0.0) if m == 0 else (np.sqrt(0.5), sign * np.sqrt(0.5))
         back[l**2 + l + m] = back[l**2 + l - m] = d * n + q
         if m:

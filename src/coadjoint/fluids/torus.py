@@ -252,7 +252,7 @@ class SparseModes(eqx.Module):
     Their spectrum has a row for each diagonal, with the frequencies q = 2m₁ mod n, and a last one of zeros.
     """
 
-    at: Int[Array, "..."]  # where in the flattened spectrum a mode stands; of opposite ones one does, the other beyond
+    at: Int[Array, "..."]  # position of a mode in the flattened spectrum; one of two opposite modes is beyond its end
     row: Int[Array, " d"]  # of the diagonals d = 0 … n//2
     phases: Complex[Array, "k n"]  # exp(iε m₁m₂)
 
@@ -272,7 +272,7 @@ class SparseModes(eqx.Module):
         return SparseModes(to_device(where), to_device(row), to_device(phases))
 
     def matrix(self, coefficients: Callable[[Array, int], Array]) -> Matrix:
-        """The matrix of the field whose coefficients(at, size) stand in a flattened spectrum of that size."""
+        """The matrix of the field whose coefficients(at, size) form a flattened spectrum of that size."""
         spectrum = coefficients(self.at, self.phases.size).reshape(self.phases.shape) * self.phases
         if sharding.mesh() is not None:
             return sharding.from_diagonals(_along_diagonal, spectrum[self.row])

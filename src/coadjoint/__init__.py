@@ -76,7 +76,7 @@ if _TYPE_CHECKING:
     from .store.atomic_io import StoreError
     from .store.reading import Stored, open
     from .study.convergence import Convergence, convergence
-    from .systems import Noise, System, salt
+    from .systems import Noise, System, salt, white_torque
 
 __version__ = "0.1.0"
 
@@ -105,7 +105,7 @@ _PUBLIC = {
     ".store.atomic_io": "StoreError",
     ".store.reading": "Stored open",
     ".study.convergence": "Convergence convergence",
-    ".systems": "Noise System salt",
+    ".systems": "Noise System salt white_torque",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = [
@@ -181,6 +181,7 @@ __all__ = [
     "salt",
     "sample",
     "solve",
+    "white_torque",
 ]  # fmt: skip
 
 

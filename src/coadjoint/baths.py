@@ -108,7 +108,9 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
         If exp(−h/T) appears not to be normalisable, or if the system has noise or forcing of its own.
     """  # fmt: skip
     _check_system("heat_bath", system)
-    own = [what for what, has in (("noise", system.n_noise), ("forcing", system.forces)) if has]
+    own = [
+        what for what, has in (("noise", system.n_noise), ("forcing", system.forces), ("torque", system.torques)) if has
+    ]
     if own:
         warnings.warn(
             f"heat_bath: the system has {' and '.join(own)} of its own beside the bath, so that exp(−h/T) need not be "
@@ -217,6 +219,7 @@ def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> Syst
         params=params,
         gradient=None if system.grad_h is None else inner(system.grad_h),
         forcing=[*(inner(g) for g in system.forces), of_bath(friction)],
+        torque=[inner(f) for f in system.torques],
     )
 
 

@@ -13,7 +13,17 @@ from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from .inputs import Use, recorded, uses
-from .noises import DeferredSalt, HamiltonianNoise, Noise, ObjectNoise, Salt, SaltOfParams, Stirring, UserNoise
+from .noises import (
+    DeferredSalt,
+    HamiltonianNoise,
+    Noise,
+    ObjectNoise,
+    Salt,
+    SaltOfParams,
+    Stirring,
+    UserNoise,
+    WhiteTorque,
+)
 from .numerics import validation
 from .numerics.signatures import (
     check_captured,
@@ -37,6 +47,8 @@ def depends_on_time(functions: Sequence[Any]) -> bool:
     """Whether any of the functions, `salt` fields or noise objects that a user gives has an argument named t."""
 
     def timed(x: Any) -> bool:
+        if isinstance(x, WhiteTorque):
+            x = x.fields
         if isinstance(x, DeferredSalt):
             return takes_time(x.beta) or takes_time(x.scale)
         return takes_time(x) or takes_time(getattr(x, "apply", None))
@@ -109,11 +121,10 @@ class Tracer(NamedTuple):
                 )
         return function
 
-    def force(self, name: str, fn: Any) -> Function:
-        """A function g(mu), or g(mu, params), that returns an element of the algebra."""
-        what = "an element of the algebra, shape"
+    def force(self, name: str, fn: Any, what: str = "an element of the algebra") -> Function:
+        """A function g(mu), or g(mu, params), that returns an element of the algebra, or a state."""
         call = self._checked(name, fn)
-        function = self._array(name, call, self._intern(name, call), self._shapes(), what)
+        function = self._array(name, call, self._intern(name, call), self._shapes(), f"{what}, shape")
         self._check_values(name, function, lambda mu: (mu,))
         return function
 
@@ -127,6 +138,9 @@ class Tracer(NamedTuple):
 
     def noise(self, noise: Any) -> Noise:
         """The user's noise as a `Noise`."""
+        if isinstance(noise, WhiteTorque):
+            fields = self.noise(noise.fields)
+            return Stirring(size=fields.size, fields=fields, factor=1.0)
         if isinstance(noise, Salt):
             return self._salt(noise)
         if isinstance(noise, DeferredSalt):
@@ -346,8 +360,10 @@ def _elements(system: Any, params: PyTree, axes: PyTree, mu: Array) -> list[tupl
     own = lambda noise: not type(noise).__module__.startswith("coadjoint.")
     wrapped = lambda n: (isinstance(n, ObjectNoise) and n.takes_params) or (isinstance(n, UserNoise) and n.takes)
     others = [n for n in system.noises if own(n) or wrapped(n)]
-    names = ["forcing"] * len(system.forces) + ["beta"] * len(betas) + ["noise.apply(mu, dS)"] * len(others)
-    return list(zip(names, _all_elements((system.forces, betas, others), system.timed, params, axes, mu), strict=True))
+    forces = (*system.forces, *system.torques)
+    names = ["forcing"] * len(system.forces) + ["torque"] * len(system.torques)
+    names += ["beta"] * len(betas) + ["noise.apply(mu, dS)"] * len(others)
+    return list(zip(names, _all_elements((forces, betas, others), system.timed, params, axes, mu), strict=True))
 
 
 @eqx.filter_jit

@@ -111,9 +111,16 @@ class Stirring(Noise):
         """Zero: stirring does not act along the orbit."""
         return jnp.zeros_like(mu)
 
-    def stirring_increment(self, dS: Float[Array, " M"]) -> State:
+    def stirring_increment(self, dS: Float[Array, " M"], params: PyTree = None) -> State:
         """Σ_i f_i dS^i."""
-        return self.factor * self.fields.apply(None, dS)  # type: ignore[arg-type]
+        return self.factor * self.fields.apply(None, dS, params)  # type: ignore[arg-type]
+
+
+class WhiteTorque:
+    """The result of `white_torque`, before a system uses it."""
+
+    def __init__(self, fields: Any):
+        self.fields = fields
 
 
 class ObjectNoise(Noise):
@@ -199,6 +206,35 @@ def salt(beta: Any, scale: Callable[[PyTree], Any] | None = None) -> Any:
         return DeferredSalt(beta)
     fixed = _fixed_salt(beta)
     return fixed if scale is None else DeferredSalt(fixed, scale)
+
+
+def white_torque(f: Any, scale: Callable[..., Any] | None = None) -> Any:
+    """White noise in the torque, Σ_i f_i dS^i, for `System(…, noise=[…])`. The state leaves its orbit.
+
+    Parameters
+    ----------
+    f : array_like or callable
+        One state, or a stack of M states along a new first axis, or a function of params or of time, as in `salt`.
+    scale : callable, optional
+        A function of params or of time that returns one number or M numbers. They multiply `f`.
+
+    Returns
+    -------
+    WhiteTorque
+        An entry for `System(…, noise=[…])`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `f` is not finite or not numeric, or if both `f` and `scale` are functions.
+
+    Examples
+    --------
+    >>> import coadjoint as cj
+    >>> kicks = cj.white_torque([0.1, 0.0, 0.0])
+    >>> system = cj.System(cj.SO3(), lambda mu: mu @ mu / 2, noise=[kicks])
+    """
+    return WhiteTorque(salt(f, scale))
 
 
 def _signatures(fn: Callable) -> list[tuple[str, ...]]:

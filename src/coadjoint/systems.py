@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from stepcompiler.jaxprs.interning import Constant, Function
 
+from .algebras.affine import Affine, paired
 from .algebras.base import Element, LieAlgebra, State
 from .callables import Tracer, check_params, depends_on_time
 from .inputs import Use
@@ -18,6 +19,7 @@ from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import SaltOfParams, Stirring
 from .noises import salt as salt
+from .noises import white_torque as white_torque
 from .numerics import validation
 from .numerics.html import as_html
 from .numerics.signatures import described
@@ -33,7 +35,7 @@ class System(eqx.Module):
 
     The equation is
 
-        dμ = s ( ad*_{∂h/∂μ + g} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i )
+        dμ = s ( ad*_{∂h/∂μ + g} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i ) + f dt
 
     with s = +1 for left-invariant systems (bodies) and s = −1 for right-invariant ones (fluids).
 
@@ -58,8 +60,12 @@ class System(eqx.Module):
     gradient : callable, optional
         ∂h/∂μ as a function of your own, with the arguments of the Hamiltonian. It is compared once with the derivative.
     forcing : callable or sequence of callables, default ()
-        Functions g(mu), or g(mu, params), that return an element of the algebra: friction or feedback. Their sum is
-        added to ∂h, so the motion stays on the coadjoint orbit. An external torque cannot be written in this form.
+        Warning: a forcing is no external torque or force; it never changes |π| of a body. See `torque` for these.
+        Functions g(mu), or g(mu, params), that return an element of the algebra, such as an angular velocity. Their sum
+        is added to ∂h, so the motion stays on the coadjoint orbit: orbit-preserving friction or feedback.
+    torque : callable or sequence of callables, default ()
+        Functions f(mu), or f(mu, params), that return a state: external torques and forces. Their sum is added to the
+        right-hand side, so the state leaves its orbit and Casimirs change. Every method keeps its order.
     dissipation : callable, optional
         A function D(mu, dt), or D(mu, dt, params), that returns the state after viscosity has acted for the time dt.
         Every method applies it in half steps (Strang splitting). The state leaves its orbit, so Casimirs change.
@@ -78,6 +84,7 @@ class System(eqx.Module):
     parts: tuple[Function, ...]  # of h, if it was given as a list
     grad_h: Function | None
     forces: tuple[Function, ...]
+    torques: tuple[Function, ...]
     dissipation: Function | None
     noises: tuple[Noise, ...]
     params: PyTree  # its numbers, and None in place of all other leaves …
@@ -98,6 +105,7 @@ class System(eqx.Module):
         params: PyTree = None,
         gradient: Callable[..., Element] | None = None,
         forcing: Callable[..., Element] | Sequence[Callable[..., Element]] = (),
+        torque: Callable[..., State] | Sequence[Callable[..., State]] = (),
         dissipation: Callable[..., State] | None = None,
         flow: Any = None,
     ):
@@ -109,10 +117,10 @@ class System(eqx.Module):
         self.params, rest = split(params)
         self.flow = flow
         self._fixed = Fixed.of(rest)
-        parts, forces, noises = (_as_list(x) for x in (hamiltonian, forcing, noise))
+        parts, forces, torques, noises = (_as_list(x) for x in (hamiltonian, forcing, torque, noise))
         if not parts:
             raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
-        self.timed = depends_on_time([*parts, gradient, *forces, dissipation, *noises])
+        self.timed = depends_on_time([*parts, gradient, *forces, *torques, dissipation, *noises])
         self.time = self.nudge = None
         trace = Tracer(self._algebra, self.params, rest, self.timed, [])
         if parts is hamiltonian:
@@ -123,6 +131,8 @@ class System(eqx.Module):
         self.grad_h = None if gradient is None else trace.gradient(gradient, self.h)
         names = [f"forcing[{k}]" if forces is forcing else "forcing" for k in range(len(forces))]
         self.forces = tuple(trace.force(name, g) for name, g in zip(names, forces, strict=True))
+        names = [f"torque[{k}]" if torques is torque else "torque" for k in range(len(torques))]
+        self.torques = tuple(trace.force(name, f, "a state") for name, f in zip(names, torques, strict=True))
         self.dissipation = None if dissipation is None else trace.dissipation(dissipation)
         self.noises = tuple(trace.noise(n) for n in noises)
         self.inputs = tuple(dict.fromkeys(trace.inputs))
@@ -134,9 +144,10 @@ class System(eqx.Module):
         """One line."""
         noise = {0: "no noise", 1: "1 noise"}.get(self.n_noise, f"{self.n_noise} noises")
         params = "" if self.params is None else ", with params"
-        forced = ", with forcing" if self.forces else ""
+        kinds = [name for name, has in (("forcing", self.forces), ("torque", self.torques)) if has]
+        forced = f", with {' and '.join(kinds)}" if kinds else ""
         algebra = f"{type(self.algebra).__name__} of dimension {self.algebra.dim}, {self.algebra.casimir_words}"
-        lossy = "; with dissipation, so that Casimirs are not kept" if self.leaves_orbit else ""
+        lossy = "; Casimirs change by dissipation, stirring or a torque" if self.leaves_orbit else ""
         timed = ", time-dependent" if self.timed else ""
         return f"System: {algebra}; {self.side}-invariant, {noise}{forced}{params}{timed}{lossy}"
 
@@ -175,8 +186,27 @@ class System(eqx.Module):
 
     @property
     def leaves_orbit(self) -> bool:
-        """Whether the system has dissipation or stirring, so that Casimirs change."""
-        return self.dissipation is not None or any(isinstance(n, Stirring) for n in self.noises)
+        """Whether the system has a torque, dissipation or stirring, so that Casimirs change."""
+        return bool(self.torques) or self.dissipation is not None or self._stirred
+
+    @property
+    def has_torque(self) -> bool:
+        """Whether methods move by the affine action Ad*_g μ + ν: there is a torque, or white noise in it."""
+        return bool(self.torques) or (self._stirred and not self.algebra.is_matrix_conjugation)
+
+    @property
+    def changes_in_step(self) -> bool:
+        """Whether `in_step` returns another system."""
+        return self.timed or self.has_torque
+
+    @property
+    def is_split(self) -> bool:
+        """Whether dissipation, or white stirring of a fluid, is split off around each step."""
+        return self.dissipation is not None or (self._stirred and not self.has_torque)
+
+    @property
+    def _stirred(self) -> bool:
+        return any(isinstance(n, Stirring) for n in self.noises)
 
     def dissipate(self, mu: State, dt: Float[Array, ""]) -> State:
         """D(μ, dt)."""
@@ -187,9 +217,19 @@ class System(eqx.Module):
         total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
         start = 0
         for n in self.noises:
-            total = total + n.stirring_increment(dS[start : start + n.size]) if isinstance(n, Stirring) else total
+            if isinstance(n, Stirring):
+                total = total + n.stirring_increment(dS[start : start + n.size], *self.arguments)
             start += n.size
         return total
+
+    def add_torque(self, xi: Element, mu: State) -> Element:
+        """The element ξ of the drift, paired with the torque where methods move by the affine action."""
+        if not isinstance(self.algebra, Affine):
+            return xi
+        total = jnp.zeros_like(mu)
+        for f in self.torques:
+            total = total + f(mu, *self.arguments)
+        return paired(xi, self.sign * total)
 
     def energy(self, mu: State) -> Float[Array, ""]:
         """h(μ)."""
@@ -215,15 +255,21 @@ class System(eqx.Module):
     def drift(self, mu: State) -> Element:
         """∂h/∂μ(μ) + g(μ)."""
         dh = self.energy_gradient(mu)
-        return dh + self.force(mu) if self.forces else dh
+        return self.add_torque(dh + self.force(mu) if self.forces else dh, mu)
 
     def one_noise(self, n: Noise, mu: State, dS: Float[Array, " M"]) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i of one of the `noises`."""
-        return n.apply(mu, dS, *(self.arguments or (None,)))
+        xi = n.apply(mu, dS, *(self.arguments or (None,)))
+        if not isinstance(self.algebra, Affine):
+            return xi
+        stirred = n.stirring_increment(dS, *self.arguments) if isinstance(n, Stirring) else jnp.zeros_like(xi)
+        return paired(xi, self.sign * stirred)
 
     def noise(self, mu: State, dS: Float[Array, " M"]) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
-        total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
+        total: Any = 0.0
+        if not self.noises:
+            return jnp.zeros(self.algebra.shape, self.algebra.dtype)
         start = 0
         for n in self.noises:
             total = total + self.one_noise(n, mu, dS[start : start + n.size])
@@ -277,8 +323,16 @@ class System(eqx.Module):
         return self._with(time=t) if self.timed else self
 
     def in_step(self, t: Any, dt: Any, largest: Any) -> "System":
-        """The system in the middle of a step from t to t + dt, in a run whose times are at most `largest` in size."""
-        return self._with(time=t + 0.5 * dt, nudge=_NUDGE * largest) if self.timed else self
+        """The system in the middle of a step from t to t + dt, in a run whose times are at most `largest` in size.
+
+        With a torque its algebra is g ⋉ g* there, and ∂h, forcing, noise and torque are pairs.
+        """
+        now = self._with(time=t + 0.5 * dt, nudge=_NUDGE * largest) if self.timed else self
+        return now._with(_algebra=Constant(Affine(self.algebra))) if self.has_torque else now
+
+    def on_states(self) -> "System":
+        """The system with the algebra of its states also inside a step, for equations whose unknown is a state."""
+        return self._with(_algebra=Constant(self.algebra.base)) if isinstance(self.algebra, Affine) else self
 
     def at_node(self, t: Any, dt: Any, c: float) -> "System":
         """The system at the node c of a step, at t + c dt, 0 ≤ c ≤ 1.

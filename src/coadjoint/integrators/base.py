@@ -168,7 +168,8 @@ class GroupMethod(Integrator):
 
     def init(self, system: System, mu: State) -> OrbitCarry:
         """What the algebra remembers of the starting orbit."""
-        orbit_memory = self._tau.orbit_memory(system.algebra, mu) if self.drift_free else None
+        conserves = self.drift_free and not system.has_torque
+        orbit_memory = self._tau.orbit_memory(system.algebra, mu) if conserves else None
         return OrbitCarry(
             system.algebra.without_energy_memory(orbit_memory)
             if orbit_memory is not None and system.n_noise
@@ -197,7 +198,7 @@ class GroupMethod(Integrator):
         algebra, s, tau = system.algebra, system.sign, self._tau
         orbit_memory, g, start = carry
         by_products = matrix_products.uses_matrix_products(algebra, orbit_memory)
-        cured = self.drift_free and not by_products
+        cured = self.drift_free and not by_products and not system.has_torque
         if self.drift_free and by_products:  # a step that products could not solve: U is made unitary, or W would drift
             mu, _ = tau.drift_free_flow(algebra, s * sigma, mu, tau.orbit_memory(algebra, mu))
             orbit_memory = None if orbit_memory is None else matrix_products.reset_history(orbit_memory)

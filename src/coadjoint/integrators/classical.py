@@ -40,7 +40,8 @@ class _ImplicitDirect(Integrator):
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
     ) -> tuple[State, PyTree, SolveInfo]:
         """Solve for the increment and add it."""
-        algebra = system.algebra
+        plain = system.on_states()
+        algebra = plain.algebra
         S = truncated(system, dS)
         nodes = system.at_node(t, dt, 0.0), system, system.at_node(t, dt, 1.0)
 
@@ -56,7 +57,7 @@ class _ImplicitDirect(Integrator):
             derivative, value = jax.jacfwd(one, has_aux=True)(zero)
             return InitialGuess(zero, derivative, -value)
 
-        x, info = self.solve(system, f, start)
+        x, info = self.solve(plain, f, start)
         mu = mu + x
         return mu, carry, info._replace(converged=info.converged & jnp.all(jnp.isfinite(mu)))
 

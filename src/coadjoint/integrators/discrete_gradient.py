@@ -106,7 +106,7 @@ class DiscreteGradient(OrbitMethod):
             end = mu + change
             mean = gonzalez(system, mu, end) if self.kind == "gonzalez" else average(system, mu, end, self.nodes)
             m = mu + 0.5 * change
-            mean = mean + system.force(m) if system.forces else mean
+            mean = system.add_torque(mean + system.force(m) if system.forces else mean, m)
             noise = system.noise(m, lam * S) if system.noises else 0.0
             return sigma - lam * dt * mean - noise, change
 

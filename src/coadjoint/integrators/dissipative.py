@@ -71,4 +71,4 @@ def user_method(integrator: Integrator) -> Integrator:
 
 def wrap_dissipation(system: System, integrator: Integrator) -> Integrator:
     """The integrator, with the system's dissipation and stirring around it if it has any."""
-    return Dissipative(inner=integrator) if system.leaves_orbit else integrator
+    return Dissipative(inner=integrator) if system.is_split else integrator

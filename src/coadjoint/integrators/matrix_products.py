@@ -49,7 +49,7 @@ def rule_for(solve: Any, system: System, tau: Tau, mean: bool) -> Rule | None:
     """The rule by which products solve a step, if they do: asked for, or on matrices that are not small."""
     settings = getattr(solve, "settings", solve)
     algebra = system.algebra
-    known = algebra.is_matrix_conjugation and isinstance(tau, Cayley | Exp)
+    known = algebra.is_matrix_conjugation and isinstance(tau, Cayley | Exp) and not system.has_torque
     wanted = settings.solver == "products" or (settings.solver == "auto" and algebra.dim > _SMALL)
     return Rule(mean, isinstance(tau, Exp), settings.tol, settings.max_steps) if known and wanted else None
 

@@ -162,9 +162,9 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
         strong = c.strong_commuting if commute else c.strong
         weak = max(c.weak, c.weak_commuting) if commute else c.weak
     kept = {
-        "Casimirs": c.casimirs,
-        "energy": c.energy in _KEEPS[energy] and not system.forces and not system.timed,
-        "Poisson structure": c.symplectic and not system.forces,
+        "Casimirs": c.casimirs and not system.leaves_orbit,
+        "energy": c.energy in _KEEPS[energy] and not (system.forces or system.timed or system.leaves_orbit),
+        "Poisson structure": c.symplectic and not (system.forces or system.leaves_orbit),
         "time symmetry": c.symmetric,
     }
     asked = {"log-signature": needs.third, "areas": needs.areas, "ΔZ": needs.Z, "Rademacher": needs.signs}
@@ -221,6 +221,6 @@ def _words(system: System, energy: str) -> str:
     commute = "" if M == 1 or not system.additive else " that commute" if system.commuting else " that do not commute"
     noise = "no noise" if M == 0 else f"{M} {kind} noise{'s' if M > 1 else ''}{commute}"
     h = {"any": "no polynomial"}.get(energy, energy)
-    forcing = " forcing;" if system.forces else ""
+    forcing = (" forcing;" if system.forces else "") + (" torque;" if system.torques else "")
     timed = " and of time" if system.timed else ""
     return f"{type(system.algebra).__name__}, dimension {system.algebra.dim}; h {h}{timed};{forcing} {noise};"

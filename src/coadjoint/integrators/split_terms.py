@@ -40,6 +40,11 @@ def noise_parts(system: System, S: Float[Array, " M"]) -> list[Part]:
 
 def check_parts(name: str, system: System) -> None:
     """Raise unless every part is exactly solvable, which is tried at a random state."""
+    if system.has_torque:
+        raise ValueError(
+            f"{name} takes the exact flows of parts of h, and a torque is no part of it: TMK(), RKMK() and other "
+            "Munthe-Kaas methods support a torque, and so does the splitting NinomiyaVictoir()."
+        )
     if system.forces:
         raise ValueError(
             f"{name} takes the exact flows of parts of h, and a forcing is no part of it: TMK() takes any forcing, "

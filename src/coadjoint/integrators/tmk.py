@@ -168,7 +168,7 @@ def near_root(
     These need few digits, for two corrections follow; σ₀ has all of them. In a larger algebra as in `at_zero`.
     """  # fmt: skip
     algebra, s = system.algebra, system.sign
-    if algebra.dim > _NEAR:
+    if algebra.dim > _NEAR or system.has_torque:
         return at_zero(system, mu, dt, S, extra)
     ad = lambda x, m: s * algebra.ad_star(x, m)
 

@@ -256,7 +256,7 @@ class Saved(eqx.Module):
         ]
         if not validation.is_traced(self.values):
             if not self.custom and self.values is not None:
-                lost = "not kept, for there is dissipation: " if self.system.leaves_orbit else ""
+                lost = "change by a torque, dissipation or stirring: " if self.system.leaves_orbit else ""
                 lines.append(f"  casimirs  {lost}{self._kept()}")
             lines.append(f"  solver    {self.stats!r}")
         return "\n".join(lines)

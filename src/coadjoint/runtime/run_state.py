@@ -91,7 +91,8 @@ def take_step(
 ) -> StepState:
     """Step n of a run."""
     t = t0 + n * dt
-    now = system.in_step(t, dt, jnp.maximum(jnp.abs(t0), jnp.abs(t)) + dt) if system.timed else system
+    largest = jnp.maximum(jnp.abs(t0), jnp.abs(t)) + dt
+    now = system.in_step(t, dt, largest) if system.changes_in_step else system
     mu, carry, info = integrator.step(now, point.mu, t, dt, dS, point.carry)
     return StepState(mu, carry, point.totals.add(n, info))
 

@@ -102,6 +102,7 @@ def _system(system: System) -> dict[str, Any]:
         "hamiltonian": describe(system.h),
         "gradient": describe(system.grad_h),
         "forcing": describe(system.forces),
+        "torque": describe(system.torques),
         "dissipation": describe(system.dissipation),
         "noise": [_noise(system, n) for n in system.noises],
         "params": describe(system.params),

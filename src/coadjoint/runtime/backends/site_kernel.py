@@ -201,6 +201,8 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
 def _check(plan: Plan, sites: int) -> None:
     """Refuse what is not done site by site."""
     name = type(plan.integrator).__name__
+    if plan.system.has_torque:
+        raise NotCompilable(f"A torque on {sites} copies has no native code.")
     if not plan.integrator.sitewise:
         raise NotCompilable(
             f"Of {sites} copies native code takes methods that do each by itself, like HeunMK, not {name}."

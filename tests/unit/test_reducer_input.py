@@ -62,3 +62,20 @@ def test_arguments():
         cj.Adaptive(halvings=100)
     with pytest.raises(TypeError, match="integrator must not be Adaptive itself"):
         cj.Adaptive(cj.Adaptive())
+
+
+def test_averages_of_numbers_of_all_types():
+    """Of truth values, whole numbers and numbers of single precision they are numbers of double precision."""
+    mu0 = np.random.default_rng(0).standard_normal((16, 3))
+    save = lambda m: {"b": m > 0, "i": (9 * m).astype("int8"), "f": m.astype("float32")}
+    run = {"members": 16, "t1": 0.1, "dt": 0.1, "save": save, "integrator": cj.HeunMK()}
+    saved = {k: np.asarray(x, float) for k, x in cj.ensemble(FREE, mu0, **run).saved.items()}
+    moments = cj.ensemble(FREE, mu0, reduce=cj.Mean(), **run).reduced
+    for name, x in saved.items():
+        np.testing.assert_allclose(moments["mean"][name], x.mean(axis=0), atol=1e-14)
+        np.testing.assert_allclose(moments["variance"][name], x.var(axis=0, ddof=1), atol=1e-13)
+    counts = {**run, "save": lambda m: {"b": m > 0, "i": (9 * m).astype("int8")}}
+    found = cj.ensemble(FREE, mu0, reduce=cj.Covariance(), **counts).reduced
+    rows = np.concatenate([saved["b"], saved["i"]], axis=2)[:, -1]
+    np.testing.assert_allclose(found["mean"][-1], rows.mean(axis=0), atol=1e-14)
+    np.testing.assert_allclose(found["covariance"][-1], np.cov(rows.T), atol=1e-12)

@@ -46,6 +46,11 @@ class Reducer(Protocol):
         ...
 
 
+def _wide(dtype: Any) -> Any:
+    """The type of averages: that of double precision, also of integers, of truth values and of single precision."""
+    return jnp.promote_types(dtype, jnp.float64)
+
+
 class _Moments(NamedTuple):
     n: Float[Array, ""]
     mean: PyTree
@@ -57,7 +62,7 @@ class Mean(eqx.Module):
 
     def init(self, x: PyTree) -> _Moments:
         """No member yet."""
-        zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), x)
+        zero = jax.tree.map(lambda a: jnp.zeros(a.shape, _wide(a.dtype)), x)
         return _Moments(jnp.zeros(()), zero, jax.tree.map(lambda a: jnp.zeros(a.shape), x))
 
     def update(self, acc: _Moments, x: PyTree, weight: Float[Array, " members"]) -> _Moments:
@@ -71,6 +76,7 @@ class Mean(eqx.Module):
             rough = jnp.sum(w(a) * a, axis=0) / jnp.maximum(n, 1.0)
             return rough + jnp.sum(w(a) * (a - rough), axis=0) / jnp.maximum(n, 1.0)  # its round-off
 
+        x = jax.tree.map(lambda a: a.astype(_wide(a.dtype)), x)
         mean = jax.tree.map(average, x)
         m2 = jax.tree.map(lambda a, m: jnp.sum(w(a) * jnp.abs(a - m) ** 2, axis=0), x, mean)
         return self.merge(acc, _Moments(n, mean, m2))
@@ -98,12 +104,13 @@ class Covariance(eqx.Module):
     def init(self, x: Any) -> _Moments:
         """No member yet."""
         size = sum(a.size for a in jax.tree.leaves(x))
-        dtype = jnp.result_type(*(a.dtype for a in jax.tree.leaves(x)))
+        dtype = _wide(jnp.result_type(*(a.dtype for a in jax.tree.leaves(x))))
         return _Moments(jnp.zeros(()), jnp.zeros(size, dtype), jnp.zeros((size, size), dtype))
 
     def update(self, acc: _Moments, x: Any, weight: Float[Array, " members"]) -> _Moments:
         """The moments of the tile, merged."""
         rows = jnp.concatenate([a.reshape(a.shape[0], -1) for a in jax.tree.leaves(x)], axis=1)
+        rows = rows.astype(_wide(rows.dtype))
         n = jnp.sum(weight)
         mean = weight @ rows / jnp.maximum(n, 1.0)
         mean = mean + weight @ (rows - mean) / jnp.maximum(n, 1.0)  # its round-off

@@ -21,6 +21,9 @@ class Affine(LieAlgebra):
 
     base: LieAlgebra
 
+    def __init__(self, base: LieAlgebra):
+        self.base = base
+
     @property
     def dim(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """That of pairs."""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_combinations as combinations
+from stores import assert_same_store, files
 
 import coadjoint as cj
 from coadjoint.runtime import plan
@@ -84,17 +85,6 @@ def ensemble(mu0=MU0, **options):
     return cj.ensemble(SYSTEM, mu0, **(RUN | options))
 
 
-def files(store: Path) -> dict[str, bytes]:
-    found = [p for p in sorted(store.rglob("*")) if p.is_file() and p.name != "lock"]
-    return {str(p.relative_to(store)): p.read_bytes() for p in found}
-
-
-def same_store(one: Path, other: Path) -> None:
-    a, b = files(one), files(other)
-    assert a.keys() == b.keys()
-    assert [name for name in a if a[name] != b[name]] == []
-
-
 # The same bits.
 
 
@@ -125,12 +115,12 @@ def test_statistics(client):
 def test_stores(client, tmp_path, own):
     ensemble(**own, out=tmp_path / "here.zarr")
     result = ensemble(**own, out=tmp_path / "there.zarr", on=client)
-    same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
+    assert_same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
     assert result.stats.unsolved == 0
     # to a later end, from either
     ensemble(**own, out=tmp_path / "here.zarr", resume=True, t1=24.0)
     ensemble(**own, out=tmp_path / "there.zarr", resume=True, t1=24.0, on=client)
-    same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
+    assert_same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
 
 
 SWEEP = {
@@ -143,7 +133,7 @@ SWEEP = {
 def test_sweeps(client, tmp_path):
     cj.run(SWEEP, tmp_path / "here.zarr")
     cj.run(SWEEP, tmp_path / "there.zarr", on=client)
-    same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
+    assert_same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
 
 
 def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
@@ -206,14 +196,14 @@ def whole(tmp_path_factory):
 
 def test_three_kills(client, whole, tmp_path):
     assert killed(client, tmp_path / "run.zarr", 3, seed=0) > 0
-    same_store(tmp_path / "run.zarr", whole)
+    assert_same_store(tmp_path / "run.zarr", whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_twenty_runs_with_kills(client, whole, tmp_path, seed):
     assert killed(client, tmp_path / "run.zarr", 3, seed) > 0
-    same_store(tmp_path / "run.zarr", whole)
+    assert_same_store(tmp_path / "run.zarr", whole)
 
 
 @pytest.mark.slow
@@ -236,11 +226,11 @@ def test_ctrl_c_and_on(client, whole, tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt, match=r"stopped; .*run\.zarr holds each member .* Go on with: "):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped; .*run\.zarr contains each member .* Resume with: "):
         cj.ensemble(SYSTEM, MU0, **LONG, out=path, on=client)
     assert not list(path.glob("checkpoint/*.lock"))
     cj.ensemble(SYSTEM, MU0, **LONG, out=path, on=client, resume=True)
-    same_store(path, whole)
+    assert_same_store(path, whole)
 
 
 def test_workers_of_our_own_do_not_hear_ctrl_c():
@@ -525,7 +515,7 @@ def test_the_command(client, tmp_path, monkeypatch):
     for where, out in (([], "here.zarr"), (["--on", address], "there.zarr")):
         done = CliRunner().invoke(app, ["run", "run.toml", "--out", out, *where])
         assert done.exit_code == 0, done.output
-    same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
+    assert_same_store(tmp_path / "here.zarr", tmp_path / "there.zarr")
     done = CliRunner().invoke(app, ["run", "run.toml", "--out", "other.zarr", "--on", "local:none"])
     assert done.exit_code == 2 and "on must have a number of processes" in done.output
 
@@ -535,11 +525,11 @@ def test_the_command(client, tmp_path, monkeypatch):
 
 def test_a_store_that_a_cluster_still_writes_is_left_alone(tmp_path):
     """A worker that was cut off has the lock of its tile: a run without a cluster is told; what is left behind goes."""
-    from coadjoint.store.locks import tile_lock
+    from coadjoint.store.locks import batch_lock
 
     path = tmp_path / "run.zarr"
     ensemble(out=path)
-    lock = tile_lock(path, 3)
+    lock = batch_lock(path, 3)
     lock.acquire()
     with pytest.raises(cj.StoreError, match=rf"run\.zarr is being written by process {os.getpid()} on "):
         ensemble(out=path, resume=True)
@@ -669,7 +659,7 @@ def test_any_cluster(workers, processes, tmp_path):
         for name, run in runs.items():
             run(tmp_path / f"{name}-here.zarr")
             run(tmp_path / f"{name}-there.zarr", on=cluster)
-            same_store(tmp_path / f"{name}-here.zarr", tmp_path / f"{name}-there.zarr")
+            assert_same_store(tmp_path / f"{name}-here.zarr", tmp_path / f"{name}-there.zarr")
 
 
 @pytest.mark.slow
@@ -694,7 +684,7 @@ def test_workers_of_our_own_that_die_while_they_start(tmp_path, whole):
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "3s"}):
         cj.ensemble(SYSTEM, MU0, **LONG, out=path, on="local:2")
     assert len(seen) == 4
-    same_store(path, whole)
+    assert_same_store(path, whole)
 
 
 @pytest.mark.slow
@@ -711,7 +701,7 @@ def test_a_worker_that_hangs(whole, tmp_path):
         pids = list(client.run(os.getpid).values())
         threading.Timer(1.0, os.kill, (pids[0], signal.SIGSTOP)).start()
         cj.ensemble(SYSTEM, MU0, **LONG, out=tmp_path / "run.zarr", on=client)
-    same_store(tmp_path / "run.zarr", whole)
+    assert_same_store(tmp_path / "run.zarr", whole)
 
 
 @pytest.mark.slow
@@ -746,4 +736,4 @@ def test_a_scheduler_that_goes_away(whole, tmp_path):
             process.kill()
             process.wait()
     cj.ensemble(SYSTEM, MU0, **LONG, out=path, on="local:2", resume=True)
-    same_store(path, whole)
+    assert_same_store(path, whole)

@@ -93,7 +93,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_view_of_its_buffer(tmp_pa
 
     def fails():
         try:
-            atomic_io.save_checkpoint(tmp_path / "nowhere" / "part.npz", {}, [np.zeros(3)])
+            atomic_io.write(tmp_path / "nowhere" / "part.npz", atomic_io.encode_arrays({}, [np.zeros(3)]))
         except OSError as error:
             held = [error]
             held.append(held)  # a cycle, as the tracebacks of futures are
@@ -124,7 +124,7 @@ def test_a_library_leaves_sigterm_alone(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(store_sink.StoreSink, "add", terminated)
-    with terminable(), pytest.raises(Stopped, match=r"stopped at step \d+ .* go on with: coadjoint resume") as stopped:
+    with terminable(), pytest.raises(Stopped, match=r"stopped at step \d+ .* resume with: coadjoint resume") as stopped:
         cj.solve(system, mu0, out=tmp_path / "cut.zarr", **RUN)
     assert stopped.value.number == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is before
     monkeypatch.setattr(store_sink.StoreSink, "add", add)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stores import edit_header
 from typer.testing import CliRunner
 
 import coadjoint as cj
@@ -136,7 +137,7 @@ def test_a_sweep_is_all_combinations(here):
     longer = cj.resume("run.zarr", t1=4.0).open()
     np.testing.assert_array_equal(longer["mu"][1, 0].values, expected(t1=4.0, key=4).mu)
     assert "Casimirs" in call("plot", "run.zarr") or Path("run-casimirs.png").exists()
-    with pytest.raises(cj.StoreError, match="is a sweep, which is no single run"):
+    with pytest.raises(cj.StoreError, match="is a sweep, which has no single solution"):
         cj.resume("run.zarr").load()
 
 
@@ -206,10 +207,8 @@ def test_a_model_of_ones_own(here, monkeypatch):
 def test_nothing_that_a_store_names_is_called(here):
     """A store that names a function of the system, as a trap."""
     cj.run(tables(), "run.zarr")
-    path = here / "run.zarr" / "zarr.json"
-    text = json.loads(path.read_text())
-    text["attributes"]["coadjoint"]["experiment"]["model"] = {"name": "os:system", "command": "touch trapped"}
-    path.write_text(json.dumps(text))
+    trap = {"name": "os:system", "command": "touch trapped"}
+    edit_header(here / "run.zarr", lambda header: header["experiment"].update(model=trap))
     with pytest.raises(cj.StoreError, match="say that you want it called"):
         cj.resume("run.zarr")
     assert not (here / "trapped").exists()
@@ -481,8 +480,8 @@ def test_what_cannot_fit_on_the_disk(here):
         (("run", "experiment.toml", "--set", "dt=3"), "--set dt=3: write section.key=value"),
         (("run", "experiment.toml", "--set", "run.integrator.tol.x=3"), "tol"),
         (("run", "experiment.toml", "--out", "bad.toml/x.zarr"), "bad.toml"),
-        (("resume", "none.zarr"), "none.zarr does not exist: there is nothing to go on with"),
-        (("info", "experiment.toml"), "experiment.toml is no store: it is not a Zarr folder"),
+        (("resume", "none.zarr"), "none.zarr does not exist: there is nothing to resume"),
+        (("info", "experiment.toml"), "experiment.toml is not a store"),
         (("plot", "none.zarr"), "none.zarr does not exist"),
         (("plot", "none.zarr", "--out", "x.doc"), "--out must end in .png, .pdf or .svg, not 'x.doc'"),
         (("plot", "none.zarr", "--what", "nothing"), "nothing"),
@@ -522,7 +521,7 @@ def test_ctrl_c_at_the_command(here):
     process.send_signal(2)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    stopped = re.search(r"stopped at step (\d+) \(t = [^)]*\); go on with: coadjoint resume experiment\.zarr", err)
+    stopped = re.search(r"stopped at step (\d+) \(t = [^)]*\); resume with: coadjoint resume experiment\.zarr", err)
     assert stopped, err
     assert f"{stopped[1]} of 20000000 steps done" in call("info", "experiment.zarr")
 

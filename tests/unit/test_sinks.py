@@ -7,7 +7,7 @@ from coadjoint.runtime.backends import prepare_program
 from coadjoint.runtime.plan import plan_ensemble
 from coadjoint.runtime.sinks import Memory
 from coadjoint.store.recorder import recording
-from coadjoint.store.store_sink import StoreOutput
+from coadjoint.store.store_output import StoreOutput
 
 
 class LetsOthersIn:

@@ -129,8 +129,8 @@ class Cluster:
             elif not answer["sees"]:
                 assert out is not None
                 raise ClusterError(
-                    f"{out} cannot be made there: worker {address} does not see the folder {out.absolute().parent}. A "
-                    "store must lie on a file system that the client and all workers share under one name."
+                    f"{out} cannot be created there: worker {address} does not see the folder {out.absolute().parent}. "
+                    "A store must lie on a file system that the client and all workers share under one name."
                 )
             elif different := differences(self.about, answer, self.about["same machine"]):
                 wrong[address] = "; ".join(different)

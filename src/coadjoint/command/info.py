@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..store.input_arrays import with_arrays
+from ..store.checkpoints import Checkpoints
 from ..store.locks import store_lock
 from ..store.reading import Contents, contents, totals
 from .run_names import leaves_orbit, method_names, step_sizes
@@ -16,7 +16,7 @@ def summary(path: Path) -> dict[str, Any]:
     """The contents of a store, the progress of its run, and the statistics of its solver."""
     found = contents(path)
     header, config = found.header, found.header["configuration"]
-    done, total = sum(c.step for c in found.checkpoints if c is not None), sum(header["steps"]) * header["tiles"]
+    done, total = sum(c.step for c in found.checkpoints if c is not None), sum(header["steps"]) * header["n_batches"]
     stats = {name: value for name, value in totals(found).items() if np.size(value)}
     begun = stats["steps"] > 0
     steps = int(stats["steps"][begun].sum())
@@ -113,24 +113,13 @@ def orbit_error(found: Contents) -> float | None:
 
 
 def verify(path: Path) -> int:
-    """Read every chunk and check its checksum; return the number of chunks."""
+    """Read all files of a store and compare them with its manifest; return their number."""
     found = contents(path)
-    arrays = found.arrays()
-    count = 0
-    for name, about in found.header["variables"].items():
-        array = arrays[name]
-        if about["kind"] == "coordinate":
-            np.asarray(array[...])
-        for key in (path / name).glob("c*"):
-            count += 1
-            where = [int(i) for i in key.name.split(".")[1:]]
-            if where:
-                array.get_block_selection(tuple(where))
-            else:
-                np.asarray(array[...])
-    with_arrays(path, found.header["model"])
-    with_arrays(path, found.header["experiment"])
-    return count
+    checkpoints = Checkpoints(found.manifest, found.header["plans"], found.header["n_batches"])
+    for checkpoint in found.checkpoints:
+        if checkpoint is not None:
+            checkpoints.whole(checkpoint)
+    return found.manifest.check_all()
 
 
 # Text.

@@ -43,7 +43,7 @@ from .schema import (
 )
 
 _SECTIONS = ("model", "run", "sweep", "bath")
-_RESERVED = {"time", "sample", "member", "tile", "component", "matrix", "row", "column", "casimir"}
+_RESERVED = {"time", "sample", "member", "batch", "component", "matrix", "row", "column", "casimir"}
 _RESERVED |= {"mu", "energy", "casimirs"}
 
 

@@ -40,7 +40,7 @@ class Sink(Protocol):
 class Output(Protocol):
     """Where the results of a run go: a sink for each tile, and what the user gets."""
 
-    def sink(self, tile: int) -> Sink:
+    def sink(self, batch: int) -> Sink:
         """The sink of a tile."""
         ...
 
@@ -58,11 +58,11 @@ class Output(Protocol):
         """What that process must know. It is pickled."""
         ...
 
-    def collect(self, tile: int, rows: PyTree) -> None:
+    def collect(self, batch: int, rows: PyTree) -> None:
         """The process has computed a tile, and sent back its rows."""
         ...
 
-    def mark_failed(self, tile: int) -> None:
+    def mark_failed(self, batch: int) -> None:
         """The tile could not be computed."""
         ...
 

@@ -1,11 +1,14 @@
-"""Making a store, and going on with one that is there."""
+"""Creating a store, and resuming one that exists."""
 
 import contextlib
+import copy
 import math
 import os
 import shutil
+import uuid
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +20,22 @@ from zarr.storage import LocalStore
 from ..models.origin import origin
 from ..runtime.backends.base import Program
 from ..runtime.plan import Plan
-from .atomic_io import Files, StoreError, reason, remove_partial, sync, sync_tree
+from .atomic_io import THREADS, StoreError, reason, remove_partial, sync, sync_tree, write
 from .checkpoints import Checkpoints
 from .fingerprint import configuration, differences, digest
 from .header import FORMAT
+from .header_checks import read_header
 from .input_arrays import GIVEN, given_variable, without_arrays
-from .locks import CHECKPOINTS, Lock, store_lock, tile_locks
+from .locks import CHECKPOINTS, Lock, batch_locks, store_lock
+from .manifest import MANIFEST, manifest_of_folder
 from .provenance import numerics_version, versions
-from .reading import Contents, contents, read_header
+from .reading import Contents, contents
 from .schema import TIMES, Layout, Variable
+from .zarr_files import Files, collected
 
-_SAME_BITS = {"native-gpu": "native"}  # backends whose arithmetic is another's
+_SAME_BITS = {"native-gpu": "native"}  # backends with bitwise identical results
 
-# Making a store.
+# Creating a store.
 
 
 def create(
@@ -40,19 +46,19 @@ def create(
     experiment: dict[str, Any] | None,
     platform: dict[str, Any],
 ) -> Lock:
-    """Make the store under another name, whole, and rename it: it is there completely or not at all."""
+    """Create the store under another name and rename it, so that it exists completely or not at all."""
     if os.path.lexists(path):
         raise StoreError(
-            f"{path} exists already: go on with it (resume=True, or `coadjoint resume {path}`), remove it, or choose "
+            f"{path} exists already: resume it (resume=True, or `coadjoint resume {path}`), remove it, or choose "
             "another name."
         )
     fresh = path.with_name(path.name + ".new")
     lock = store_lock(fresh)
     try:
         if not path.parent.is_dir():
-            raise StoreError(f"{path} cannot be made: there is no folder {path.parent}.")
+            raise StoreError(f"{path} cannot be created: there is no folder {path.parent}.")
         _check_room(path, layout)
-        if fresh.is_dir():  # of a process that was killed, or is at work
+        if fresh.is_dir():  # of a process that was killed, or that still runs
             lock.acquire()
             lock.release()
             shutil.rmtree(fresh)
@@ -60,7 +66,7 @@ def create(
         lock.acquire()
         experiment, given = without_arrays(experiment)
         made, more = without_arrays(_model(plans[0]))
-        header = _header(plans, programs, layout, experiment, platform) | made
+        header = {"identity": uuid.uuid4().hex} | _header(plans, programs, layout, experiment, platform) | made
         root = zarr.create_group(LocalStore(fresh), attributes={"coadjoint": header})
         root.create_group(CHECKPOINTS)
         kept = root.create_group(GIVEN)
@@ -68,7 +74,8 @@ def create(
             _create_array(kept, given_variable(name, array))
         for variable in layout.variables.values():
             _create_array(root, variable)
-        _write_times(root, plans, layout, 0)
+        _write_times(root["time"], plans, layout, 0)
+        write(fresh / MANIFEST, manifest_of_folder(fresh, header["identity"]))
         sync_tree(fresh)
         os.rename(fresh, path)
         sync(path.parent)
@@ -76,12 +83,12 @@ def create(
         lock.release()
         with contextlib.suppress(OSError):
             shutil.rmtree(fresh)
-        raise StoreError(f"{path} cannot be made: {reason(error)}.") from error
+        raise StoreError(f"{path} cannot be created: {reason(error)}.") from error
     return lock
 
 
 def _check_room(path: Path, layout: Layout) -> None:
-    """Refuse what cannot fit on the disk, before a day is spent on it."""
+    """Raise if the store cannot fit on the disk, before the run starts."""
     needed = sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in layout.variables.values())
     free = shutil.disk_usage(path.parent).free
     if needed > free:
@@ -101,7 +108,7 @@ def _create_array(root: Any, v: Variable) -> None:
         dimension_names=v.dims,
         attributes=v.attrs,
         compressors=[_compressor(v), Crc32cCodec()],
-        chunk_key_encoding={"name": "default", "separator": "."},  # one folder an array
+        chunk_key_encoding={"name": "default", "separator": "."},  # one folder per array
         config={"write_empty_chunks": True},
     )
     if v.data is not None:
@@ -109,7 +116,7 @@ def _create_array(root: Any, v: Variable) -> None:
 
 
 def _compressor(v: Variable) -> Any:
-    """For real numbers a fast one, bytes of equal weight side by side; for others one that sees what is there twice."""
+    """Return a fast compressor that groups bytes of equal weight for real numbers, and Zstandard for other values."""
     return BloscCodec(cname="lz4", shuffle="shuffle") if np.dtype(v.dtype).kind == "f" else ZstdCodec(level=1)
 
 
@@ -125,6 +132,7 @@ def _header(
         "kind": "sweep" if layout.axes else "solve" if layout.members is None else "ensemble",
         **layout.header(),
         **_about(plans),
+        "plans": [digest(configuration(plan)) for plan in plans],  # extensions do not change them
         "experiment": experiment,
         "versions": versions(),
         "platform": platform,
@@ -135,13 +143,13 @@ def _header(
 
 
 def _model(plan: Plan) -> dict[str, Any]:
-    """The model that made the system, with its arguments: what its states mean, and how they are drawn."""
+    """Return the model that made the system, with its arguments, which tell how to plot its states."""
     made = origin(plan.system)
     return {"model": None if made is None else {"name": made.name, **made.arguments}}
 
 
 def _about(plans: Sequence[Plan]) -> dict[str, Any]:
-    """What a longer t1 changes."""
+    """Return the fields that a longer t1 changes."""
     configurations = [configuration(plan) for plan in plans]
     return {
         "steps": [plan.steps for plan in plans],
@@ -154,9 +162,8 @@ def _backend(program: Program) -> dict[str, str]:
     return {"backend": program.backend, "reason": program.reason}
 
 
-def _write_times(root: Any, plans: Sequence[Plan], layout: Layout, first: int) -> None:
-    """The coordinate of saved times, in whole files from the one that holds row `first` on."""
-    array = root["time"]
+def _write_times(array: Any, plans: Sequence[Plan], layout: Layout, first: int) -> None:
+    """Write the coordinate of saved times in whole chunks, from the one that contains row `first` on."""
     for k, plan in enumerate(plans if layout.time != "time" else plans[:1]):
         where = layout.where(k) if layout.time != "time" else ()
         for a in range(first // TIMES * TIMES, layout.saved, TIMES):
@@ -167,7 +174,7 @@ def _write_times(root: Any, plans: Sequence[Plan], layout: Layout, first: int) -
             array[(*where, slice(a, b))] = row.reshape(*(1,) * len(where), -1)
 
 
-# Going on.
+# Resuming a store.
 
 
 def reopen(
@@ -178,9 +185,10 @@ def reopen(
     platform: dict[str, Any],
     remote: bool,
 ) -> Lock:
-    """Lock the store, compare configurations, and make room if t1 is larger now.
+    """Lock the store, compare configurations, and extend the arrays if t1 is larger now.
 
-    Tiles that a cluster still writes, for somebody who is gone, can be waited for by other processes (`remote`) only.
+    A worker may still write a batch for a client that is gone. With `remote`, other workers wait for it; else this
+    is an error.
     """
     read_header(path, "resume")
     lock = store_lock(path)
@@ -189,17 +197,21 @@ def reopen(
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {reason(error)}.") from error
     try:
-        for tile in tile_locks(path):
+        for batch in batch_locks(path):
             if not remote:
-                tile.acquire()
-                tile.remove()
-        found = contents(path, "resume")  # now that nobody else changes it
+                batch.acquire()
+                batch.remove()
+        found = contents(path, "resume")  # now that no other process changes it
         _compare(path, found.header, plans)
         remove_partial(path)
-        Checkpoints(path).remove_orphans(len(found.checkpoints))
-        root = zarr.open_group(Files(path), mode="r+", use_consolidated=False)
-        _update_header(path, root, found, plans, programs, platform)
-        _extend(path, root, plans, layout)
+        Checkpoints(found.manifest, found.header["plans"], layout.n_batches).remove_orphans()
+        with collected() as files:
+            root = zarr.open_group(Files(found.manifest), mode="r+", use_consolidated=False)
+            _update_header(path, root, found, plans, programs, platform)
+            _extend(root, plans, layout)
+        if files:
+            with ThreadPoolExecutor(THREADS) as pool:
+                found.manifest.commit(files, pool)
     except OSError as error:
         lock.release()
         raise StoreError(f"{path} cannot be written: {reason(error)}.") from error
@@ -211,21 +223,21 @@ def reopen(
 
 def _compare(path: Path, header: dict[str, Any], plans: Sequence[Plan]) -> None:
     if len(header["steps"]) != len(plans):
-        raise StoreError(f"{path} holds {len(header['steps'])} run(s), but this is about {len(plans)}.")
+        raise StoreError(f"{path} contains {len(header['steps'])} run(s), not {len(plans)}.")
     now = [configuration(plan, steps) for plan, steps in zip(plans, header["steps"], strict=True)]
     different = differences(header["configuration"], now[0])
     fingerprints = [digest(c) for c in now]
     if not different and fingerprints != header["fingerprints"]:
         k = next(k for k, f in enumerate(fingerprints) if f != header["fingerprints"][k])
-        different = [f"run {k} of the sweep is another one"]
+        different = [f"run {k} of the sweep differs"]
     if different:
         changed = differences(header["versions"], versions())
         note = f" Versions differ too, and fingerprints with them: {'; '.join(changed)}." if changed else ""
-        raise StoreError(f"{path} was made with another configuration. " + "; ".join(different) + "." + note)
+        raise StoreError(f"{path} has another configuration. " + "; ".join(different) + "." + note)
     for plan, steps in zip(plans, header["steps"], strict=True):
         if plan.steps < steps:
             t1 = plan.t0 + steps * plan.dt
-            raise StoreError(f"t1 must be at least {t1:g}, which {path} was made for; a run can only be extended.")
+            raise StoreError(f"t1 must be at least {t1:g}, the t1 of {path}: a run can only be extended.")
 
 
 def _update_header(
@@ -236,18 +248,15 @@ def _update_header(
     programs: Sequence[Program],
     platform: dict[str, Any],
 ) -> None:
-    """What has changed since the store was written: t1, and the conditions, of which there is a warning.
-
-    This comes before arrays get their new length: if that is interrupted, it is done again.
-    """
-    before = read_header(path, "resume")
-    header = found.header | {"backends": [dict(x) for x in found.header["backends"]]}
+    """Write what has changed: t1, and the provenance, with a warning. This is repeated if it is interrupted."""
+    before = found.header
+    header: dict[str, Any] = copy.deepcopy(before)
     extended = [plan.steps for plan in plans] != before["steps"]
     if extended:
         header |= _about(plans)
     if extended and header["experiment"] is not None:
         header["experiment"]["run"]["t1"] = header["configuration"]["t1"]
-    changed = _changed_conditions(found, plans, programs, platform)
+    changed = _changed_provenance(found, plans, programs, platform)
     for k, own in enumerate(_unfinished(found, plans)):
         if own is not None:
             header["backends"][k] = _backend(programs[k])
@@ -257,18 +266,17 @@ def _update_header(
         header["history"] = [*header["history"], note]
     if header != before:
         root.attrs["coadjoint"] = header
-        sync(path)
     if changed:
         warnings.warn(
-            f"{path} goes on under other conditions, so its last bits may differ from an uninterrupted run: "
+            f"{path} resumes under other conditions, so its last bits may differ from an uninterrupted run: "
             + "; ".join(changed) + ".", RuntimeWarning, stacklevel=8,
         )  # fmt: skip
 
 
-def _changed_conditions(
+def _changed_provenance(
     found: Contents, plans: Sequence[Plan], programs: Sequence[Program], platform: dict[str, Any]
 ) -> list[str]:
-    """What the last bits depend on and is not as it was, a sentence each; of backends, where steps are left to do."""
+    """Describe each difference that affects the last bits; backends count only where steps are left."""
     last = (found.header["history"] or [found.header])[-1]
     now = {"versions": versions(), "platform": platform}
     changed = [d for name in now for d in differences({name: last[name]}, {name: now[name]})]
@@ -281,31 +289,27 @@ def _changed_conditions(
 
 
 def _unfinished(found: Contents, plans: Sequence[Plan]) -> list:
-    """Of each run, the checkpoints from which it goes on; None where nothing is left to do."""
-    out, tiles = [], found.header["tiles"]
+    """Return for each run the checkpoints from which it resumes; None if no steps are left."""
+    out, batches = [], found.header["n_batches"]
     for k, plan in enumerate(plans):
-        own = found.checkpoints[k * tiles : (k + 1) * tiles]
+        own = found.checkpoints[k * batches : (k + 1) * batches]
         left = [c for c in own if c is None or c.step < plan.steps]
         out.append([c for c in left if c is not None] if left else None)
     return out
 
 
 def _stands(found: Contents, run: int) -> int:
-    """The step from which a run goes on; of several tiles, the first."""
-    tiles = found.header["tiles"]
-    return min(0 if c is None else c.step for c in found.checkpoints[run * tiles : (run + 1) * tiles])
+    """Return the step from which a run resumes: the first one of its batches."""
+    batches = found.header["n_batches"]
+    return min(0 if c is None else c.step for c in found.checkpoints[run * batches : (run + 1) * batches])
 
 
-def _extend(path: Path, root: Any, plans: Sequence[Plan], layout: Layout) -> None:
+def _extend(root: Any, plans: Sequence[Plan], layout: Layout) -> None:
     """Give all arrays their new length."""
     for name, variable in layout.variables.items():
-        try:
-            array = root[name]
-        except (KeyError, ValueError, TypeError):
-            raise StoreError(f"{path / name / 'zarr.json'} is missing or damaged.") from None
+        array = root[name]
         if array.shape != variable.shape:
             first = array.shape[variable.dims.index(layout.time)]
             array.resize(variable.shape)
             if name == "time":
-                _write_times(root, plans, layout, first)
-            sync(path / name)
+                _write_times(array, plans, layout, first)

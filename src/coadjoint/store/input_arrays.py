@@ -1,4 +1,4 @@
-"""Arrays that a run was given: kept in its store, in the place of which the tables of the header have their names."""
+"""Arrays that were passed to a run. The store contains them, and the tables of its header contain their names."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
-from .atomic_io import Files, StoreError
+from .atomic_io import StoreError
+from .header_checks import read_header
+from .manifest import Manifest
+from .zarr_files import Files
 
 if TYPE_CHECKING:
     from .schema import Variable
@@ -15,7 +18,7 @@ GIVEN = "given"  # a group of the store
 
 
 def without_arrays(tables: Any, name: str = "") -> tuple[Any, dict[str, np.ndarray]]:
-    """Tables with `{"stored": name}` in the place of each array, and the arrays by their names."""
+    """Replace each array in nested tables by `{"stored": name}`; return the tables, and the arrays by name."""
     if isinstance(tables, np.ndarray):
         return {"stored": name}, {name: tables}
     if not isinstance(tables, dict):
@@ -28,21 +31,22 @@ def without_arrays(tables: Any, name: str = "") -> tuple[Any, dict[str, np.ndarr
 
 
 def with_arrays(path: Path, tables: Any) -> Any:
-    """The tables with the arrays of the store in their places again."""
+    """Replace each `{"stored": name}` in nested tables by the array of the store."""
     if not isinstance(tables, dict):
         return tables
     if set(tables) != {"stored"}:
         return {key: with_arrays(path, value) for key, value in tables.items()}
     name = f"{GIVEN}/{tables['stored']}"
+    manifest = Manifest(path, read_header(path, "open")["identity"]).load(batches=False)
     try:
-        group: Any = zarr.open_group(Files(path, read_only=True, required=lambda key: True), mode="r")
+        group: Any = zarr.open_group(Files(manifest, read_only=True), mode="r")
         return np.asarray(group[name][...])
     except (KeyError, ValueError, TypeError):
         raise StoreError(f"{path / name} is missing or damaged.") from None
 
 
 def given_variable(name: str, array: np.ndarray) -> "Variable":
-    """The array as a variable of the store."""
+    """Return the array as a variable of the store."""
     from .schema import Variable  # imports JAX, which a reader does not need
 
     dims = tuple(f"{name}_{i}" for i in range(array.ndim))

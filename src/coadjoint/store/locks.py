@@ -1,8 +1,8 @@
-"""Locks: one writer at a time, of a store, and of a tile that another process runs.
+"""Locks: one writer at a time for a store, and for a batch that another process runs.
 
-A lock is `flock` on a file, which the system lets go of when the process ends, however it ends. It holds between
-processes of a machine, and on network file systems between machines where these carry locks; where they are mounted
-so that they do not, `lock_warning` says so.
+A lock is `flock` on a file. The operating system releases it when the process ends, for any reason. It works between
+the processes of a machine, and between machines if the network file system supports locks; `lock_warning` reports
+mount options that prevent this.
 """
 
 import errno
@@ -18,20 +18,20 @@ from typing import Any
 from .atomic_io import StoreError
 
 CHECKPOINTS = "checkpoint"  # a folder of the store
-_STORE, _TILE = "lock", ".lock"  # files in it: the name of one, and how the names of the others end
-_PATIENCE = 120.0  # seconds to wait for a tile: a file server may keep the lock of a dead machine for 90
+_STORE, _BATCH = "lock", ".lock"  # the file of the store's lock, and the suffix of those of batches
+_PATIENCE = 120.0  # seconds to wait for a batch: a file server may keep the lock of a dead machine for 90
 _HELD = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 class Lock:
-    """One writer at a time."""
+    """A lock for one writer."""
 
     def __init__(self, path: Path):
         self.path = path
         self._file: io.BufferedRandom | None = None
 
     def acquire(self) -> None:
-        """Take it, or say who has it."""
+        """Acquire the lock, or raise an error that names its owner."""
         owner = self._try()
         if owner is not None:
             raise StoreError(
@@ -40,7 +40,7 @@ class Lock:
             )
 
     def wait(self, stop: Any) -> None:
-        """Take it as soon as it is free, or say who has it."""
+        """Wait for the lock, or raise an error that names its owner."""
         end = time.monotonic() + _PATIENCE
         while (owner := self._try()) is not None:
             if stop.is_set() or time.monotonic() > end:
@@ -48,7 +48,7 @@ class Lock:
             time.sleep(0.1)
 
     def _try(self) -> str | None:
-        """Take it; else who has it."""
+        """Acquire the lock, or return its owner."""
         while True:
             file = open(self.path, "a+b")
             try:
@@ -59,14 +59,14 @@ class Lock:
                 file.close()
                 if error.errno not in _HELD:
                     raise StoreError(
-                        f"{self.path.parent.parent} cannot be locked: {error.strerror}. The file system carries no "
-                        "locks (on Lustre, mount it with -o flock); write to another one."
+                        f"{self.path.parent.parent} cannot be locked: {error.strerror}. The file system does not "
+                        "support locks (on Lustre, mount it with -o flock); write to another one."
                     ) from None
                 return owner or "another process"
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     break
-            file.close()  # who had it has removed it meanwhile
+            file.close()  # its owner has removed it meanwhile
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         file.flush()
@@ -74,7 +74,7 @@ class Lock:
         return None
 
     def owner(self) -> str | None:
-        """Who has it, if anyone."""
+        """Return the owner, if there is one."""
         try:
             with open(self.path, "rb") as file:
                 try:
@@ -86,35 +86,35 @@ class Lock:
         return None
 
     def release(self) -> None:
-        """Let it go."""
+        """Release the lock."""
         if self._file is not None:
             self._file.truncate(0)
             self._file.close()
             self._file = None
 
     def remove(self) -> None:
-        """Let it go for good: the file goes too."""
+        """Release the lock and remove its file."""
         self.path.unlink(missing_ok=True)
         self.release()
 
 
 def store_lock(path: Path) -> Lock:
-    """The lock of a store."""
+    """Return the lock of a store."""
     return Lock(path / CHECKPOINTS / _STORE)
 
 
-def tile_lock(path: Path, number: int) -> Lock:
-    """The lock of a tile, numbered through all runs."""
-    return Lock(path / CHECKPOINTS / f"part-{number:06d}{_TILE}")
+def batch_lock(path: Path, number: int) -> Lock:
+    """Return the lock of a batch, numbered through all runs."""
+    return Lock(path / CHECKPOINTS / f"part-{number:06d}{_BATCH}")
 
 
-def tile_locks(path: Path) -> list[Lock]:
-    """The locks of tiles that are there, held or left behind."""
-    return [Lock(found) for found in sorted((path / CHECKPOINTS).glob(f"part-*{_TILE}"))]
+def batch_locks(path: Path) -> list[Lock]:
+    """Return the locks of batches that exist, held or not."""
+    return [Lock(found) for found in sorted((path / CHECKPOINTS).glob(f"part-*{_BATCH}"))]
 
 
 def lock_warning(path: Path) -> str:
-    """Why locks on this folder do not hold between machines, in words; nothing if they do, or if it is not known."""
+    """Return why locks on this folder do not work between machines; empty if they do, or if that is unknown."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
     except OSError:

@@ -1,8 +1,8 @@
-"""A store for a run of several processes: the first holds it and decides, each writes what it has.
+"""A store for a run of several processes. The first process, the coordinator, holds the lock.
 
-A commit: every process writes its band of the states that were saved, and what it has of the matrices of the checkpoint
-as a piece; when all say that theirs is on disk, the first writes the checkpoint, which names the pieces. Whoever dies
-before that leaves the checkpoint of the commit before, whole.
+In a commit every process writes its rows of the saved states, and its rows of the matrices of the checkpoint as a
+piece. When all pieces are on disk, the coordinator writes the checkpoint, which names them. If a process ends before
+that, the checkpoint of the last commit is still complete.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,57 +29,63 @@ from ..runtime.multiprocess import (
 from ..runtime.plan import Plan
 from ..runtime.run_state import StepState
 from ..runtime.stall_monitor import log
-from .atomic_io import THREADS, StoreError
+from .atomic_io import THREADS, StoreError, write_all
 from .checkpoints import block_name, piece_name
 from .experiment_export import as_tables
+from .header_checks import read_header
 from .interrupts import interrupts
-from .locks import tile_lock
-from .reading import Stored, read_header
+from .locks import batch_lock
+from .reading import Stored
 from .recorder import Store, recording
 from .schema import STATE, Layout
-from .store_sink import StoreOutput, StoreSink
+from .store_output import StoreOutput
+from .store_sink import BatchSink
 
-_OFTEN = 1.0  # seconds between two looks at the locks of the others
-_GRACE = 5.0  # seconds in which JAX may say itself that another process is gone
+_OFTEN = 1.0  # seconds between checks of the other processes' locks
+_GRACE = 5.0  # seconds in which JAX itself may report that another process has ended
 
 
 def record_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Stored:
-    """Run a plan into a store, which all processes must see under one name."""
+    """Run a plan and write it to a store, which all processes must see under one name."""
     path = Path(out)
     with ExitStack() as stack:
-        store = _held(stack, plan, program, path, resume) if is_coordinator() else _followed(stack, plan, program, path)
-        output = ShardOutput(store, 0, plan, program)
+        store = (
+            _opened_by_coordinator(stack, plan, program, path, resume)
+            if is_coordinator()
+            else _opened_by_others(stack, plan, program, path)
+        )
+        output = StoreOutput(store, 0, plan, program, ShardSink, is_coordinator())
 
         def kept() -> str:
-            return f"{output.recovery_hint()} Go on, on as many as there are, with: {store.resume_command()}"
+            return f"{output.recovery_hint()} Resume, on any number of processes, with: {store.resume_command()}"
 
-        broadcast(True)  # all have their locks
-        with _listening(path, count_processes(plan), kept), translate_collective_errors(kept):
+        broadcast(True)  # all processes have their locks
+        with _watching_locks(path, count_processes(plan), kept), translate_collective_errors(kept):
             result = execute(plan, program, output, progress)
     broadcast(True)
     return result
 
 
 @contextmanager
-def _listening(path: Path, processes: int, kept: Callable[[], str]) -> Iterator[None]:
-    """Say on standard error that another process is gone, and what is kept, while this one waits for it in vain.
+def _watching_locks(path: Path, processes: int, kept: Callable[[], str]) -> Iterator[None]:
+    """Report on standard error that another process has ended, and what the store contains.
 
-    A collective may wait for the dead until JAX ends this process, in its own words, for want of heartbeats. The locks
-    tell earlier: the system lets go of a lock when its process ends; a process that is done removes the file as well.
-    The first has none of these, but the service of jax.distributed, and with that all processes end.
+    A collective waits for a process that has ended until JAX ends this process. The locks show it earlier: the
+    operating system releases a lock when its process ends, and a process that succeeds also removes the file. The
+    coordinator has no such lock; when it ends, the service of jax.distributed ends all processes.
     """
     over = Event()
-    others = {k: tile_lock(path, k) for k in range(1, processes) if k != jax.process_index()}
+    others = {k: batch_lock(path, k) for k in range(1, processes) if k != jax.process_index()}
 
-    def listen() -> None:
+    def watch() -> None:
         while not over.wait(_OFTEN):
             gone = [k for k, lock in others.items() if lock.owner() is None and lock.path.exists()]
             if gone:
                 if not over.wait(_GRACE):
-                    log(PROCESS_LOST.format(f"process {gone[0]} let go of its lock") + kept())
+                    log(PROCESS_LOST.format(f"process {gone[0]} released its lock") + kept())
                 return
 
-    thread = Thread(target=listen, name="coadjoint-listening", daemon=True)
+    thread = Thread(target=watch, name="coadjoint-locks", daemon=True)
     thread.start()
     try:
         yield
@@ -88,8 +94,8 @@ def _listening(path: Path, processes: int, kept: Callable[[], str]) -> Iterator[
         thread.join()
 
 
-def _held(stack: ExitStack, plan: Plan, program: Program, path: Path, resume: bool) -> Store:
-    """The store, by the process that holds it."""
+def _opened_by_coordinator(stack: ExitStack, plan: Plan, program: Program, path: Path, resume: bool) -> Store:
+    """Create or resume the store in the coordinator."""
     try:
         experiment = None if resume else as_tables(plan)
         store = stack.enter_context(recording([plan], [program], (), path, resume, experiment))
@@ -100,53 +106,43 @@ def _held(stack: ExitStack, plan: Plan, program: Program, path: Path, resume: bo
     return store
 
 
-def _followed(stack: ExitStack, plan: Plan, program: Program, path: Path) -> Store:
-    """The store, by the others. Each has a lock, so that one that outlives the first is not taken for dead."""
+def _opened_by_others(stack: ExitStack, plan: Plan, program: Program, path: Path) -> Store:
+    """Open the store in the other processes. Each has a lock, which shows that it runs."""
     if not broadcast(True):
-        raise StoreError(f"{path}: the first process cannot write it, and says why.")
-    lock = tile_lock(path, jax.process_index())
+        raise StoreError(f"{path}: the first process cannot write it; its own message gives the reason.")
+    lock = batch_lock(path, jax.process_index())
     lock.acquire()
     stack.callback(lock.remove)
-    stack.enter_context(interrupts())  # Ctrl-C is heard by the first
+    stack.enter_context(interrupts())  # the first process handles Ctrl-C
     savers, writers = (stack.enter_context(ThreadPoolExecutor(threads)) for threads in (1, THREADS))
     layout = Layout.of([plan], (), read_header(path, "resume"))
     return Store(path, layout, Event(), savers, writers, [plan], [program])
 
 
-class ShardOutput(StoreOutput):
-    """The place of the run, in each process."""
+class ShardSink(BatchSink):
+    """The sink of one of several processes: some rows of each state, and a piece of each checkpoint.
 
-    def sink(self, tile: int) -> "ShardSink":
-        """The part of this process."""
-        self.last = sink = ShardSink(self, tile)
-        return sink
+    The coordinator also writes all small arrays, and the checkpoint that names the pieces.
+    """
 
-    def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
-        """The first writes them."""
-        if is_coordinator():
-            super().add_totals(tile, values)
-
-
-class ShardSink(StoreSink):
-    """What a process writes: a band of states, a piece of checkpoints; the first also all that is small."""
-
-    def __init__(self, output: StoreOutput, tile: int):
-        super().__init__(output, tile)
-        self.me, self.all = jax.process_index(), count_processes(self.plan)
-        self.replicated: dict[str, np.ndarray] = {}  # of the checkpoint under way: what all have alike …
-        self.spread: list = []  # … and what is in pieces: names, shapes, kinds of numbers
+    def __init__(self, output: StoreOutput, batch: int):
+        super().__init__(output, batch, jax.process_index())
+        self.process, self.processes = jax.process_index(), count_processes(self.plan)
+        self.replicated: dict[str, np.ndarray] = {}  # arrays that all processes have, of the checkpoint in progress
+        self.sharded: list = []  # names, shapes and dtypes of the arrays in pieces
+        self.files: dict[str, bytes] = {}  # of the commit in progress
         if not is_coordinator():
             self.diagnostics = None
             self.names = [name for name in self.names if name == STATE]
 
     def _part(self, name: str) -> tuple[slice, ...]:
-        """Files of a band of rows; there are as many as there were processes when the store was made."""
+        """Return whole chunks; there are as many as there were processes when the store was created."""
         if name != STATE:
             return ()
         array = self.store.arrays[STATE]
         height, n = array.chunks[-2], array.shape[-2]
-        files = -(-n // height)
-        at = [min(n, files * k // self.all * height) for k in (self.me, self.me + 1)]
+        chunks = -(-n // height)
+        at = [min(n, chunks * k // self.processes * height) for k in (self.process, self.process + 1)]
         return (*(slice(None),) * (len(self.plan.system.algebra.shape) - 2), slice(*at))
 
     def _own(self, named: dict[str, np.ndarray], states: np.ndarray | None) -> tuple:
@@ -154,43 +150,45 @@ class ShardSink(StoreSink):
         return own, states if is_coordinator() else None
 
     def _leaves(self, points: StepState) -> dict[str, np.ndarray]:
-        """Of matrices that are spread, the blocks that are here."""
         named = {jax.tree_util.keystr(k): x for k, x in jax.tree_util.tree_leaves_with_path(points)}
-        later = {name: x for name, x in named.items() if isinstance(x, LazyMatrix)}
-        self.replicated = {name: np.asarray(x)[0] for name, x in named.items() if name not in later}
-        self.spread = [(name, x.shape[1:], str(x.dtype)) for name, x in later.items()]
-        blocks = {block_name(name, row): b[0] for name, x in later.items() for row, b in x.blocks()}
+        lazy = {name: x for name, x in named.items() if isinstance(x, LazyMatrix)}
+        self.replicated = {name: np.asarray(x)[0] for name, x in named.items() if name not in lazy}
+        self.sharded = [(name, x.shape[1:], str(x.dtype)) for name, x in lazy.items()]
+        blocks = {block_name(name, row): b[0] for name, x in lazy.items() for row, b in x.blocks()}
         return self.replicated | blocks
 
     def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
-        """What is written here, each durable before the next."""
-        self._save_rows(saved, fresh)
+        self.files = self._encode_rows(saved, fresh)
+        self.log.announce(self.commits, self.files)
+        write_all(self.store.path, self.files, self.store.writers)
         blocks = {name: x for name, x in leaves.items() if name not in self.replicated}
-        self.store.checkpoints.save_piece(self.number, n, self.me, blocks)
+        self.store.checkpoints.save_piece(self.number, n, self.process, blocks)
 
     def _settle(self) -> None:
-        """Wait for the commit under way, of all; then it counts."""
+        """Wait until all processes have written, and the coordinator has written the checkpoint."""
         if self.saving is None:
             return
         (n, future), self.saving = self.saving, None
-        self._all_did(future.exception())
-        self._all_did(self._count(n) if is_coordinator() else None)
+        self._all_succeeded(future.exception())
+        self._all_succeeded(self._complete(n) if is_coordinator() else None)
+        self.log.confirm(self.commits, self.files)
         self.committed = n
 
-    def _count(self, n: int) -> BaseException | None:
-        """The checkpoint that names the pieces, and away with those of the one before."""
-        pieces = [piece_name(self.number, n, k) for k in range(self.all)]
+    def _complete(self, n: int) -> BaseException | None:
+        """Write the checkpoint that names the pieces, and remove the pieces of the last one."""
+        pieces = [piece_name(self.number, n, k) for k in range(self.processes)]
         saved, backend = 1 + n // self.plan.save_every, self.output.program.backend
+        checkpoints, more = self.store.checkpoints, {"pieces": pieces, "sharded": self.sharded}
         try:
-            save = self.store.checkpoints.save
-            save(self.number, n, saved, backend, self.replicated, pieces=pieces, spread=self.spread)
-            self.store.checkpoints.remove_orphans(1)
+            data = checkpoints.encode(self.number, n, saved, self.commits, backend, self.replicated, **more)
+            self._commit_files({}, data)
+            checkpoints.remove_orphans()
         except BaseException as error:
             return error
         return None
 
-    def _all_did(self, error: BaseException | None) -> None:
-        """Go on if no process has an error; if one has, all end, and that one says why."""
+    def _all_succeeded(self, error: BaseException | None) -> None:
+        """Return if no process has an error; else all raise one, and the process that has it describes it."""
         failed = [k for k, bad in enumerate(allgather(error is not None)) if bad]
 
         def look() -> None:
@@ -200,6 +198,7 @@ class ShardSink(StoreSink):
         self._guard(look)
         if failed:
             raise StoreError(
-                f"{self.store.path}: process {failed[0]} cannot write its part, and says why. It holds the run up to "
-                f"{self.reached()}. When that is put right, go on with: {self.store.resume_command()}"
+                f"{self.store.path}: process {failed[0]} cannot write its part; its own message gives the reason. The "
+                f"store contains the run up to {self.reached()}. When that is fixed, resume with: "
+                f"{self.store.resume_command()}"
             )

@@ -1,7 +1,7 @@
-"""Stores: runs on disk, as Zarr folders that anyone can read (docs/guides/stores.md)."""
+"""Reading stores: runs on disk, as Zarr folders that any Zarr library can read (docs/guides/stores.md)."""
 
 import json
-import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,92 +10,76 @@ import numpy as np
 import zarr
 
 from ..numerics.html import as_html
-from .atomic_io import Files, StoreError, reason
+from .atomic_io import StoreError
 from .checkpoints import Checkpoint, Checkpoints
-from .header import FORMAT, TOTALS, flat
+from .header import TOTALS, flat
+from .header_checks import check_arrays, read_header
+from .locks import store_lock
+from .manifest import Manifest
+from .zarr_files import Files
 
 if TYPE_CHECKING:
     import xarray
 
     from ..runtime.results import Stats
 
-
-def read_header(path: Path, what: str) -> dict[str, Any]:
-    """What the store says of itself, or an error that says what is wrong with it."""
-    if not os.path.lexists(path):
-        new = path.with_name(path.name + ".new")
-        begun = f" ({new} is what is left of one that was stopped before it began.)" if new.exists() else ""
-        hint = ": there is nothing to go on with; start the run without resume" if what == "resume" else ""
-        raise StoreError(f"{path} does not exist{hint}.{begun}")
-    try:
-        attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
-    except (FileNotFoundError, NotADirectoryError):
-        raise StoreError(f"{path} is no store: it is not a Zarr folder (there is no zarr.json in it).") from None
-    except (ValueError, KeyError, TypeError):
-        raise StoreError(f"{path / 'zarr.json'} is damaged: it was cut off or changed.") from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {reason(error)}.") from None
-    header = attributes.get("coadjoint") if isinstance(attributes, dict) else None
-    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
-        raise StoreError(f"{path} is a Zarr folder of something else: it was not written by coadjoint.")
-    if header["format"] > FORMAT:
-        made = header.get("versions", {}).get("coadjoint", "a later version")
-        raise StoreError(
-            f"{path} has format {header['format']}, and this version of coadjoint reads formats up to {FORMAT}: "
-            f"upgrade coadjoint (the store was written by {made})."
-        )
-    missing = [k for k in _REQUIRED if k not in header]
-    if missing:
-        raise StoreError(f"{path / 'zarr.json'} is damaged: it lacks {', '.join(missing)}.")
-    return header
-
-
-_REQUIRED = ("kind", "steps", "axes", "members", "tile", "tiles", "rows", "time", "variables")
-_REQUIRED += ("configuration", "fingerprints", "experiment", "versions", "platform", "history")
+_TRIES, _PAUSE = 4, 0.1  # repetitions, and seconds between them, while a run writes to the store
 
 
 class Contents(NamedTuple):
     """A store that is open for reading."""
 
     header: dict[str, Any]
-    files: Files
-    checkpoints: list[Checkpoint | None]  # of all tiles of all runs
+    manifest: Manifest
+    checkpoints: list[Checkpoint | None]  # of all batches of all runs
 
     @property
     def saved(self) -> int:
-        """Saved times of the run that is farthest."""
+        """The largest number of saved times of any batch."""
         return max((c.rows for c in self.checkpoints if c is not None), default=0)
 
+    def files(self) -> Files:
+        """The files, which are checked when they are read."""
+        return Files(self.manifest, read_only=True)
+
     def arrays(self) -> Any:
-        """As Zarr has them."""
-        return zarr.open_group(self.files, mode="r", use_consolidated=False)
+        """The arrays as a Zarr group."""
+        return zarr.open_group(self.files(), mode="r", use_consolidated=False)
 
 
-def contents(path: Path, what: str = "open") -> Contents:
-    """Header, files and checkpoints; a file that must be there and is not, or is damaged, is named when it is read."""
-    header = read_header(path, what)
-    tiles, sizes = header["tiles"], [len(values) for values in header["axes"].values()]
-    found = Checkpoints(path).read_all(len(header["steps"]) * tiles)
+def contents(path: Path, action: str = "open") -> Contents:
+    """Return header, manifest and checkpoints of a store; raise `StoreError` if a file is missing or foreign.
 
-    def required(key: str) -> bool:
-        name, _, last = key.partition("/")
-        at = [int(i) for i in last.split(".")[1:]]
-        kind, dims = (header["variables"].get(name, {}).get(k) for k in ("kind", "dimensions"))
-        if kind != "rows":
-            return kind == "coordinate"
-        where = dict(zip(dims, at, strict=True))
-        run = int(np.ravel_multi_index([where[a] for a in header["axes"]], sizes)) if sizes else 0
-        checkpoint = found[run * tiles + where.get("member", where.get("tile", 0))]
-        return checkpoint is not None and where[header["time"]] * header["rows"] < checkpoint.rows
+    Contents of chunks are checked when they are read. If a run writes to the store meanwhile, errors may be those of
+    a file that is being replaced: then the store is read again.
+    """
+    for _ in range(_TRIES if action == "open" else 0):
+        try:
+            return _contents(path, action)
+        except StoreError:
+            if not path.is_dir() or store_lock(path).owner() is None:
+                raise
+            time.sleep(_PAUSE)
+    return _contents(path, action)
 
-    return Contents(header, Files(path, read_only=True, required=required), found)
+
+def _contents(path: Path, action: str) -> Contents:
+    header = read_header(path, action)
+    manifest = Manifest(path, header["identity"], live=action == "open").load()
+    for name in [name for name in manifest.files if name.endswith("zarr.json")]:
+        manifest.read(name)
+    found = Checkpoints(manifest, header["plans"], header["n_batches"]).read_all()
+    manifest.check_sizes()
+    check_arrays(path, header, manifest, lengths=action == "open")  # an interrupted extension can be resumed
+    return Contents(header, manifest, found)
 
 
 class Stored:
     """A run whose results are in a store.
 
-    `open()` gives them as an xarray Dataset, read piece by piece; `load()` reads all of them into memory. All that a
-    `Solution` or an `Ensemble` has (`mu`, `casimirs()`, …) is there as well, read when first asked for.
+    `open()` returns an xarray Dataset, which reads chunks when needed. `load()` reads all results into memory. All
+    attributes of a `Solution` or an `Ensemble` (`mu`, `casimirs()`, …) are available, and call `load()` when first
+    used.
     """
 
     def __init__(self, path: Path, stats: "Stats | None", load: Callable[[], Any] | None):
@@ -103,19 +87,19 @@ class Stored:
         self._loaded: Any = None
 
     def open(self) -> "xarray.Dataset":
-        """The store as an xarray Dataset."""
+        """Return the store as an xarray Dataset."""
         return open(self.path)
 
     def load(self) -> Any:
-        """All of it in memory: a `Solution` or an `Ensemble`."""
+        """Read all results into memory; return a `Solution` or an `Ensemble`."""
         if self._load is None:
-            raise StoreError(f"{self.path} is a sweep, which is no single run: see open().")
+            raise StoreError(f"{self.path} is a sweep, which has no single solution: use open().")
         if self._loaded is None:
             self._loaded = self._load()
         return self._loaded
 
     def to_xarray(self) -> "xarray.Dataset":
-        """The store as an xarray Dataset."""
+        """Return the store as an xarray Dataset."""
         return self.open()
 
     def __getattr__(self, name: str) -> Any:
@@ -127,16 +111,38 @@ class Stored:
         return as_html(self)
 
     def __repr__(self) -> str:
-        """Where it is, and how it went."""
+        """Show the path, and the statistics of the solver."""
         solver = "" if self.stats is None else f"\n  solver    {self.stats!r}"
         return f"Stored: {self.path}{solver}"
 
 
 def open(path: Any) -> "xarray.Dataset":
-    """A store as an xarray Dataset, read piece by piece: as much of the run as its last checkpoint holds.
+    """Open a store as an xarray Dataset, which reads chunks when needed.
 
-    Dimensions and coordinates are named; attributes hold the whole configuration. Of an ensemble or a sweep that is
-    not finished, what is missing reads as NaN, and `steps` says how far each member is.
+    The Dataset contains all saved times up to the last checkpoint. Its attributes contain the configuration. In an
+    ensemble or a sweep that is not finished, missing values are NaN, and `steps` contains the steps of each member.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder of the store.
+
+    Returns
+    -------
+    xarray.Dataset
+
+    Raises
+    ------
+    StoreError
+        If the folder is not a store, or a file is missing, damaged, or of another store. The message names the file.
+
+    Examples
+    --------
+    >>> import coadjoint as cj
+    >>> system, mu0 = cj.models.rigid_body()
+    >>> run = cj.solve(system, mu0, t1=1.0, dt=0.1, key=0, out="run.zarr")  # doctest: +SKIP
+    >>> cj.open("run.zarr")["mu"].dims  # doctest: +SKIP
+    ('time', 'component')
     """
     import xarray as xr
 
@@ -144,7 +150,7 @@ def open(path: Any) -> "xarray.Dataset":
     found = contents(path)
     header = found.header
     try:
-        data = xr.open_zarr(found.files, consolidated=False, chunks=None, decode_times=False, mask_and_scale=False)
+        data = xr.open_zarr(found.files(), consolidated=False, chunks=None, decode_times=False, mask_and_scale=False)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is damaged, or just being extended: {error}") from None
     shown = [name for name in header["variables"] if name in data and not name.startswith("partial_")]
@@ -159,27 +165,27 @@ _SHOWN = ("format", "kind", "model", "configuration", "experiment", "versions", 
 
 
 def totals(found: Contents) -> dict[str, np.ndarray]:
-    """How steps were solved, from the checkpoints, which are ahead of the arrays while a run goes on."""
+    """Return the solver statistics from the checkpoints, which are ahead of the arrays during a run."""
     header, arrays = found.header, found.arrays()
     out = {name: np.full(arrays[name].shape, arrays[name].fill_value, arrays[name].dtype) for name in TOTALS}
     sizes = [len(v) for v in header["axes"].values()]
     for k, checkpoint in enumerate(found.checkpoints):
         if checkpoint is None:
             continue
-        run, tile = divmod(k, header["tiles"])
+        run, batch = divmod(k, header["n_batches"])
         at: tuple = tuple(int(i) for i in np.unravel_index(run, sizes)) if sizes else ()
         for name, value in checkpoint.totals.items():
             if header["members"] is None:
                 out[name][at] = value
             else:
-                first = tile * header["tile"]
-                own = out[name][at][first : first + header["tile"]]
+                first = batch * header["batch_size"]
+                own = out[name][at][first : first + header["batch_size"]]
                 own[...] = value[: len(own)]
     return out
 
 
 def _plain(value: Any) -> Any:
-    """For attributes that any format can hold."""
+    """Return a value that an attribute of any format can have."""
     if value is None or isinstance(value, bool):
         return str(value)
     return json.dumps(value) if isinstance(value, list) and any(isinstance(v, list) for v in value) else value

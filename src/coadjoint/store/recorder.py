@@ -1,8 +1,8 @@
-"""Recording runs into a store while they run, so that no power cut can take them away (docs/guides/stores.md).
+"""Runs that write to a store, which survives a power cut (docs/guides/stores.md).
 
-All arrays have their final shape from the start. Every second or so, rows that are new are written, files and folders
-are synced, and then a checkpoint with the step and the whole carry of the integrator takes the place of the last one.
-What lies beyond the checkpoint is ignored, and written again, when the run goes on.
+All arrays have their final shape from the start. About every second, new rows are written and synced, and then a
+checkpoint with the step and the state of the integrator replaces the last one. A resumed run ignores rows after the
+checkpoint and writes them again.
 """
 
 import contextlib
@@ -19,19 +19,22 @@ from stepcompiler.cache import LRUCache
 from ..runtime.backends.base import Program
 from ..runtime.loop import execute_all
 from ..runtime.plan import Plan
-from .atomic_io import THREADS, Files, StoreError
+from .atomic_io import THREADS, StoreError
 from .checkpoints import Checkpoints
 from .create import create, reopen
 from .experiment_export import as_tables
+from .header_checks import read_header
 from .interrupts import interrupts
+from .manifest import Manifest
 from .provenance import machine
-from .reading import Stored, read_header
+from .reading import Stored
 from .schema import Axis, Layout
-from .store_sink import StoreOutput
+from .store_output import StoreOutput
+from .zarr_files import Files
 
 
 def record_run(plan: Plan, program: Program, out: Any, resume: bool, progress: Any, place: Any = None) -> Stored:
-    """Run a plan into a store. If a model made its system, the store says so: `coadjoint.resume` can go on with it."""
+    """Run a plan and write it to a store. `coadjoint.resume` can resume it if a model made its system."""
     experiment = None if resume else as_tables(plan)
     with recording([plan], [program], (), Path(out), resume, experiment, place) as store:
         return store.execute([0], progress)[0]
@@ -47,9 +50,9 @@ def recording(
     experiment: dict[str, Any] | None = None,
     place: Any = None,
 ) -> Iterator["Store"]:
-    """A store for these plans, new or gone on with, locked as long as the `with` statement lasts.
+    """Create or resume a store for these plans, and hold its lock during the `with` statement.
 
-    Tiles run in threads, or at a place, which has a `platform`: the machines that compute.
+    `place` is an executor other than threads; its `platform` describes the machines that compute.
     """
     layout = Layout.of(plans, axes, read_header(path, "resume") if resume else None)
     platform = machine() if place is None else place.platform
@@ -61,25 +64,26 @@ def recording(
         lock = create(path, plans, programs, layout, experiment, platform)
     try:
         with interrupts() as stop, ThreadPoolExecutor() as savers, ThreadPoolExecutor(THREADS) as writers:
-            yield Store(path, layout, stop, savers, writers, plans, programs, place)
-        with contextlib.suppress(OSError):  # then there are more files, and nothing is lost
-            Checkpoints(path).remove_orphans(len(plans) * layout.tiles)
-            Checkpoints(path).pack(len(plans) * layout.tiles)
+            store = Store(path, layout, stop, savers, writers, plans, programs, place)
+            yield store
+            with contextlib.suppress(OSError):  # then there are more files, and nothing is lost
+                store.checkpoints.remove_orphans()
+                store.checkpoints.finish(writers)
     finally:
-        lock.release()  # when all that was under way is written
+        lock.release()  # after all writing
 
 
 _opened: LRUCache["Store"] = LRUCache(4)
 
 
 def opened(path: Path, layout: Layout, token: str, stop: Any) -> "Store":
-    """A store that another process has locked, for tiles that this one runs; opened once for a run, by its token."""
+    """Return a store that another process holds, opened once per run, by its token."""
     make = lambda: Store(path, layout, stop, ThreadPoolExecutor(), ThreadPoolExecutor(THREADS))
     return _opened.get((path, token), make)
 
 
 class Store:
-    """A store that is being written."""
+    """A store that a run writes to."""
 
     def __init__(
         self,
@@ -94,17 +98,19 @@ class Store:
     ):
         self.path, self.layout, self.stop, self.token = path, layout, stop, uuid.uuid4().hex
         self.savers, self.writers = savers, writers  # threads for commits, and for the files of each
-        self.checkpoints = Checkpoints(path)
         self.plans, self.programs, self.place = plans, programs, place
-        self.experiment = read_header(path, "resume")["experiment"]
-        root = zarr.open_group(Files(path, required=lambda key: True), mode="r+", use_consolidated=False)
+        header = read_header(path, "resume")
+        self.experiment = header["experiment"]
+        self.manifest = Manifest(path, header["identity"], live=False).load()
+        self.checkpoints = Checkpoints(self.manifest, header["plans"], layout.n_batches)
+        root = zarr.open_group(Files(self.manifest), mode="r+", use_consolidated=False)
         self.arrays: dict[str, Any] = {
             name: root[name].with_config({"write_empty_chunks": True})  # type: ignore[union-attr]
             for name in layout.variables
         }
 
     def execute(self, runs: Sequence[int], progress: Any = False) -> list[Stored]:
-        """Some of the runs, from where they stand."""
+        """Run some of the plans from their last checkpoints."""
         of = [(self.plans[run], self.programs[run]) for run in runs]
         outputs = [(*own, StoreOutput(self, run, *own)) for run, own in zip(runs, of, strict=True)]
         try:
@@ -114,8 +120,12 @@ class Store:
                 for *_, output in outputs:
                     output.flush()
 
+    def commit(self, files: dict[str, bytes]) -> None:
+        """Write files of the store itself."""
+        self.manifest.commit(files, self.writers)
+
     def resume_command(self) -> str:
-        """For messages."""
+        """Return the command that resumes the run, for messages."""
         experiment = self.experiment
         if experiment is not None:
             name = experiment["model"]["name"]

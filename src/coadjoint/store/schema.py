@@ -1,7 +1,8 @@
-"""What lies where in a store: its variables, their dimensions, and how they are cut into files.
+"""The variables of a store, their dimensions, and their chunks.
 
-A store holds runs, one or a sweep of them, and a run has tiles (a trajectory is one tile). Each tile of each run has
-its own place in every array, made of whole files, and its own checkpoint. Tiles are numbered through all runs.
+A store holds one run, or the runs of a sweep. A run consists of batches of members; a trajectory is one batch. Each
+batch of each run has a region of its own in every array, which consists of whole files, and a checkpoint. Batches are
+numbered through all runs.
 """
 
 import json
@@ -18,17 +19,17 @@ from ..runtime.plan import Plan
 from ..runtime.variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 from .header import TOTALS
 
-_FILE_BYTES = 2**21  # of the largest variable
-_LONGEST_FILE = 2**16  # saved times
-_MEMBERS = 2**17  # whose totals are in one file
-_KEPT_BYTES = 2**20  # of the accumulators of a tile, up to which they are kept in its checkpoint
+_FILE_BYTES = 2**21  # size of a chunk of the largest variable
+_LONGEST_FILE = 2**16  # most saved times in a chunk
+_MEMBERS = 2**17  # members whose solver statistics are in one file
+_KEPT_BYTES = 2**20  # accumulators up to this size are saved in the checkpoint of their batch
 STATE = "mu"  # the variable of states
-TIMES = 2**16  # saved times in a file of the coordinate
+TIMES = 2**16  # saved times in a chunk of the coordinate
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter that is swept: its full name, the name of its dimension, and its values."""
+    """A swept parameter: its full name, the name of its dimension, and its values."""
 
     parameter: str
     name: str
@@ -36,7 +37,7 @@ class Axis:
 
     @property
     def labels(self) -> np.ndarray:
-        """Numbers if they are numbers, else words; what is neither is written as JSON."""
+        """The values as numbers if they are numbers, else as text; other values as JSON."""
         if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in self.values):
             return np.asarray(self.values)
         words = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in self.values]
@@ -50,15 +51,15 @@ class Variable:
     name: str
     dims: tuple[str, ...]
     shape: tuple[int, ...]
-    in_file: tuple[int, ...]  # the shape of what one file holds
+    in_file: tuple[int, ...]  # the shape of a chunk
     dtype: Any
     attrs: dict[str, Any]
-    kind: str  # "coordinate", "rows" (written along time by each tile), "once" (by each tile), "reduced" (at the end)
-    data: np.ndarray | None = None  # of a coordinate other than time
+    kind: str  # "coordinate", "rows" (along time, by batch), "once" (by batch), "reduced" (at the end)
+    data: np.ndarray | None = None  # values of a coordinate other than time
 
     @property
     def fill_value(self) -> Any:
-        """What is read where nothing was written."""
+        """The value of elements that were not written."""
         kind = np.dtype(self.dtype).kind
         return {"f": np.nan, "c": complex(np.nan, np.nan), "i": -1, "b": False, "O": ""}.get(kind, 0)
 
@@ -71,12 +72,12 @@ class _Lead(NamedTuple):
     in_file: tuple[int, ...] = ()
 
     def then(self, dim: str, size: int, in_file: int) -> "_Lead":
-        """With one more."""
+        """Return the axes with one more."""
         return _Lead((*self.dims, dim), (*self.sizes, size), (*self.in_file, in_file))
 
 
 class _Inner(NamedTuple):
-    """A variable along time, at one saved time of one member."""
+    """A variable along time: its dimensions and shape at one saved time of one member."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -86,30 +87,30 @@ class _Inner(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """All variables of a store, for runs of one kind."""
+    """All variables of a store."""
 
     axes: tuple[Axis, ...]
     members: int | None
-    tile: int
-    tiles: int  # of each run
-    saved: int  # saved times, of the longest run
-    rows: int  # saved times in a file
+    batch_size: int
+    n_batches: int  # of each run
+    saved: int  # saved times of the longest run
+    rows: int  # saved times in a chunk
     time: str  # the dimension along saved times
     variables: dict[str, Variable]
-    hosts: int = 1  # processes that write a state, a band of its rows each
+    processes: int = 1  # each writes some rows of every state
 
     @staticmethod
     def of(plans: Sequence[Plan], axes: tuple[Axis, ...] = (), header: dict[str, Any] | None = None) -> "Layout":
-        """The layout for these runs, which differ in what the axes say (in the order of their combinations).
+        """Return the layout for runs that differ along the axes, in the order of their combinations.
 
-        `header`: of the store, if there is one: small accumulators stay where they are.
+        `header` is that of an existing store: small accumulators stay where they are.
         """
         plan = plans[0]
         clocks = {(p.t0, p.dt * p.save_every, p.n_saved) for p in plans}
         time = "time" if len(clocks) == 1 else "sample"
         inner = dict(_inner(plan))
-        together = plan.batch_size if plan.reduce is None else 1
-        largest = max(together * int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
+        members = plan.batch_size if plan.reduce is None else 1
+        largest = max(members * int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
         rows = 1 << (max(1, min(_LONGEST_FILE, _FILE_BYTES // largest)).bit_length() - 1)
         if header is None:
             own = sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
@@ -123,38 +124,38 @@ class Layout:
         return replace(bare, variables={v.name: v for v in found})
 
     def bare(self) -> "Layout":
-        """Without the values of coordinates, of which some grow with members."""
+        """Return the layout without the values of coordinates, some of which grow with the members."""
         return replace(self, variables={k: replace(v, data=None) for k, v in self.variables.items()})
 
     def where(self, run: int) -> tuple[slice, ...]:
-        """Where a run is along the axes of a sweep."""
+        """Return the position of a run along the axes of a sweep."""
         at = np.unravel_index(run, [len(a.values) for a in self.axes]) if self.axes else ()
         return tuple(slice(int(i), int(i) + 1) for i in at)
 
     def header(self) -> dict[str, Any]:
-        """What a reader must know."""
+        """Return the part of the header that describes the layout."""
         return {
             "axes": {a.name: list(a.values) for a in self.axes},
             "members": self.members,
-            "tile": self.tile,
-            "tiles": self.tiles,
+            "batch_size": self.batch_size,
+            "n_batches": self.n_batches,
             "rows": self.rows,
             "time": self.time,
             "variables": {v.name: {"kind": v.kind, "dimensions": list(v.dims)} for v in self.variables.values()},
         }
 
     def of_kind(self, kind: str) -> list[str]:
-        """Names of variables."""
+        """Return the names of the variables of a kind."""
         return [v.name for v in self.variables.values() if v.kind == kind]
 
     @property
-    def together(self) -> int:
-        """Tiles whose totals are written together."""
-        return max(1, _MEMBERS // self.tile)
+    def totals_group(self) -> int:
+        """The number of batches whose solver statistics are in one file."""
+        return max(1, _MEMBERS // self.batch_size)
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the rows of a tile, small accumulators, are kept in its checkpoint and not in arrays."""
+        """Whether the rows of a batch are small accumulators, which its checkpoint contains in place of arrays."""
         return not self.of_kind("rows")
 
     def _sweep(self) -> _Lead:
@@ -165,7 +166,7 @@ class Layout:
         lead = self._sweep()
         if self.members is None:
             return lead
-        return lead.then("tile", self.tiles, 1) if reduced else lead.then("member", self.members, self.tile)
+        return lead.then("batch", self.n_batches, 1) if reduced else lead.then("member", self.members, self.batch_size)
 
     def _coordinates(self, plan: Plan) -> Iterator[Variable]:
         def line(name: str, data: Any, long_name: str, **attrs: Any) -> Variable:
@@ -194,7 +195,7 @@ class Layout:
             yield self._along_time(name, lead, about, "rows")
 
     def _reduced(self, plan: Plan) -> Iterator[Variable]:
-        """What a reducer returns."""
+        """Yield the variables that a reducer returns."""
         if plan.reduce is None:
             return
         for name, leaf in named_leaves(jax.eval_shape(plan.reduce.result, plan.accumulator_shape), ""):
@@ -206,27 +207,27 @@ class Layout:
         attrs = {"long_name": inner.about, "units": "1"} | ({} if self.time == "time" else {"coordinates": "time"})
         dims, sizes, in_file = lead.then(self.time, self.saved, self.rows)
         own = inner.shape
-        if self.hosts > 1 and name == STATE:
-            own = (*own[:-2], -(-own[-2] // self.hosts), own[-1])
+        if self.processes > 1 and name == STATE:
+            own = (*own[:-2], -(-own[-2] // self.processes), own[-1])
         shapes = (*sizes, *inner.shape), (*in_file, *own)
         return Variable(name, (*dims, *inner.dims), *shapes, inner.dtype, attrs, kind)
 
     def _once(self, plan: Plan) -> Iterator[Variable]:
         names = plan.system.algebra.casimir_names
         if names and plan.reduce is None:
-            attrs = {"long_name": "what each Casimir could be at the start; errors are divided by it", "units": "1"}
+            attrs = {"long_name": "scale of each Casimir, by which its errors are divided", "units": "1"}
             lead = self._lead().then("casimir", len(names), len(names))
             yield Variable("casimir_scale", *lead, np.dtype(float), attrs, "once")
         lead = self._lead()
         if self.members is not None:
-            lead = self._sweep().then("member", self.members, self.tile * self.together)
+            lead = self._sweep().then("member", self.members, self.batch_size * self.totals_group)
         for name, about in TOTALS.items():
             dtype = np.dtype(float if name == "residual" else np.int64)
             yield Variable(name, *lead, dtype, {"long_name": about, "units": "1"}, "once")
 
 
 def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:
-    """All that is stored along time."""
+    """Yield the variables along time."""
 
     def like(leaf: Any, dims: tuple[str, ...], about: str) -> _Inner:
         return _Inner(dims, leaf.shape, np.dtype(leaf.dtype), about)
@@ -246,15 +247,15 @@ def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:
         yield name, like(leaf, dims, "group element")
     yield "energy", _Inner((), (), np.dtype(float), "Hamiltonian")
     if algebra.watches_orbit:
-        yield "orbit_error", _Inner((), (), np.dtype(float), "distance from the orbit of the start, scaled")
+        yield "orbit_error", _Inner((), (), np.dtype(float), "scaled distance from the initial orbit")
     if algebra.casimir_names:
         yield "casimirs", _Inner(("casimir",), (len(algebra.casimir_names),), np.dtype(float), "Casimirs")
 
 
 def rows_of(plan: Plan, rows: PyTree) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Rows by the names of their variables, as (member, saved time, …), and the states, if they are known.
+    """Return rows by the names of their variables, as (member, saved time, …), and the states, if they are saved.
 
-    Accumulators get an axis in the place of members. Rows are copied: they may be a piece of something large.
+    Accumulators get an axis of length one for members. Rows are copied: they may be a view of a large array.
     """
     if plan.reduce is not None:
         return {f"partial_{i}": np.array(x)[None] for i, x in enumerate(jax.tree.leaves(rows))}, None
@@ -265,7 +266,7 @@ def rows_of(plan: Plan, rows: PyTree) -> tuple[dict[str, np.ndarray], np.ndarray
 
 
 def rows_back(plan: Plan, named: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
-    """Values and group elements from rows by the names of their variables."""
+    """Return values and group elements from rows by the names of their variables."""
 
     def tree(like: PyTree, prefix: str) -> PyTree:
         leaves = [named[name] for name, _ in named_leaves(like, prefix)]

@@ -1,8 +1,7 @@
-"""Sinks on disk: what each tile of a run saves is committed to a store every second or so."""
+"""The sink of a store: it commits the rows of a batch, and a checkpoint, about every second."""
 
-import signal
-import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -12,196 +11,90 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..integrators.dissipative import user_method
-from ..runtime.backends.base import Program
 from ..runtime.multiprocess import agreed
-from ..runtime.plan import Plan
-from ..runtime.results import RunSummary, make_result
-from ..runtime.run_state import Snapshot, StepState
-from ..runtime.variable_names import named_leaves
-from .atomic_io import StoreError, in_parallel, reason, sync
-from .diagnostics import DIAGNOSTICS, Diagnostics
+from ..runtime.run_state import StepState
+from .atomic_io import StoreError, in_parallel, reason, sync, write, write_all
+from .diagnostics import Diagnostics
 from .header import totals_of
-from .interrupts import Stopped
-from .locks import tile_locks
-from .reading import Stored, contents
-from .schema import rows_back, rows_of
+from .locks import CHECKPOINTS
+from .manifest import CommitLog, checkpoint_name, log_name
+from .schema import rows_of
+from .zarr_files import collected
 
 if TYPE_CHECKING:
-    from .recorder import Store
-    from .remote_writer import RemoteStore
+    from .store_output import StoreOutput
 
-_SECONDS = 1.0  # between checkpoints, at least …
-_SHARE = 40  # … and so many times what one takes
-_ROWS = ".rows."  # begins the names of rows in a checkpoint
+_SECONDS = 1.0  # least time between checkpoints
+_SHARE = 40  # least time between checkpoints, in units of the time that one takes
+_ROWS = ".rows."  # prefix of the names of rows in a checkpoint
 _BUFFER = 2**25  # bytes of rows that wait to be written, at most
-SETTLE, COMMIT, STOP = 1, 2, 4  # what is to be done now, in all processes; one, several or none
-_PATIENCE = 10.0  # seconds that others have to commit what they hold
+SETTLE, COMMIT, STOP = 1, 2, 4  # flags: the actions of all processes at a checkpoint
 
 
-class StoreOutput:
-    """The place of one run in a store."""
+class BatchSink(ABC):
+    """The sink of one batch. A subclass defines which rows and matrices this process writes.
 
-    def __init__(self, store: "Store", run: int, plan: Plan, program: Program):
-        self.store, self.run, self.plan, self.program = store, run, plan, program
-        self.where = store.layout.where(run)
-        self.last: StoreSink | None = None
-        self.lock = threading.Lock()
-        self.totals: dict[int, dict[int, dict[str, np.ndarray]]] = {}  # of tiles that are written together
-
-    def sink(self, tile: int) -> "StoreSink":
-        """The place of a tile."""
-        self.last = sink = StoreSink(self, tile)  # not `return self.last`: another thread may have set it meanwhile
-        return sink
-
-    def result(self, outcome: RunSummary) -> Stored:
-        """What reads the run when asked; what a reducer made of the members is written first."""
-        if outcome.reduced is not None:
-            for name, leaf in named_leaves(outcome.reduced, ""):
-                rows = np.asarray(leaf)
-                at = (*self.where, slice(0, len(rows)))
-                self.store.arrays[name][at] = rows.reshape((*(1,) * len(self.where), *rows.shape))
-                sync(self.store.path / name)
-        return Stored(self.store.path, outcome.stats, lambda: self._load(outcome))
-
-    def add_totals(self, tile: int, values: dict[str, np.ndarray]) -> None:
-        """How the steps of a tile were solved: written when all tiles of its file are there."""
-        together = self.store.layout.together
-        first = tile // together * together
-        with self.lock:
-            group = self.totals.setdefault(first, {})
-            group[tile] = values
-            if len(group) == len(self._neighbours(first)):
-                self._write_totals(first, self.totals.pop(first))
-
-    def flush(self) -> None:
-        """The run ends early: the totals of tiles that have neighbours which are not done, and theirs as they are."""
-        with self.lock:
-            for first in list(self.totals):
-                group = self.totals.pop(first)
-                for tile in self._neighbours(first):
-                    found = self.store.checkpoints.read(self.run * self.store.layout.tiles + tile)
-                    if tile not in group and found is not None:
-                        count = min(self.plan.batch_size, (self.plan.members or 1) - tile * self.plan.batch_size)
-                        group[tile] = {name: x[:count] for name, x in found.totals.items()}
-                self._write_totals(first, group)
-
-    def _neighbours(self, first: int) -> range:
-        """The tiles whose totals are in one file."""
-        return range(first, min(first + self.store.layout.together, self.store.layout.tiles))
-
-    def _write_totals(self, first: int, group: dict[int, dict[str, np.ndarray]]) -> None:
-        """A whole file of each variable."""
-        size, members = self.plan.batch_size, self.plan.members or 1
-        stop = min(self._neighbours(first).stop * size, members)
-
-        def write(name: str) -> None:
-            variable = self.store.layout.variables[name]
-            rows = np.full(stop - first * size, variable.fill_value, variable.dtype)
-            for tile, values in group.items():
-                rows[(tile - first) * size :][: len(values[name])] = values[name]
-            single = self.plan.members is None
-            where = self.where if single else (*self.where, slice(first * size, stop))
-            rows = rows[0] if single else rows
-            self.store.arrays[name][(*where, ...)] = rows.reshape((*(1,) * len(self.where), *rows.shape))
-            sync(self.store.path / name)
-
-        in_parallel(write, list(next(iter(group.values()))), self.store.writers)
-
-    def recovery_hint(self) -> str:
-        """What is safe."""
-        if self.plan.members is None and self.last is not None:
-            return f" {self.store.path} holds the run up to {self.last.reached()}."
-        return f" {self.store.path} holds each member up to its last checkpoint."
-
-    def remote(self) -> "RemoteStore":
-        """The same store, which must be seen there under the same name."""
-        from .remote_writer import RemoteStore
-
-        return RemoteStore(self.store.path.absolute(), self.store.layout.bare(), self.run, self.store.token)
-
-    def collect(self, tile: int, rows: PyTree) -> None:
-        """What was computed is in the store; how steps were solved is to be written together with others."""
-        found = self.store.checkpoints.read(self.run * self.store.layout.tiles + tile)
-        assert found is not None
-        count = self.plan.count_members(range(tile, tile + 1))
-        self.add_totals(tile, {name: np.atleast_1d(x)[:count] for name, x in found.totals.items()})
-
-    def mark_failed(self, tile: int) -> None:
-        """The store holds the tile up to its last checkpoint."""
-
-    def check(self) -> None:
-        """Raise if the run is to end."""
-        if self.store.stop.is_set():
-            raise self.stopped(f"stopped;{self.recovery_hint()} Go on with: {self.store.resume_command()}")
-
-    def stopped(self, message: str) -> Stopped:
-        """The error that ends a run, with the signal that was received."""
-        return Stopped(message, getattr(self.store.stop, "number", signal.SIGINT))
-
-    def drain(self) -> None:
-        """Wait until those who write have committed, and nobody has begun since."""
-        end, quiet = time.monotonic() + _PATIENCE, 0
-        while quiet < 3 and time.monotonic() < end:
-            quiet = 0 if any(lock.owner() for lock in tile_locks(self.store.path)) else quiet + 1
-            time.sleep(0.1)
-
-    def _load(self, outcome: RunSummary) -> Any:
-        """The whole run in memory."""
-        plan, tiles = self.plan, self.store.layout.tiles
-        found = contents(self.store.path)
-        arrays = found.arrays()
-        own = found.checkpoints[self.run * tiles : (self.run + 1) * tiles]
-        saved = max((c.rows for c in own if c is not None), default=0)
-        lead = () if plan.members is None else (slice(None),)
-
-        def read(name: str) -> np.ndarray:
-            data = np.asarray(arrays[name][(*self.where, *lead, slice(0, saved))])
-            return data.reshape(data.shape[len(self.where) :])
-
-        if plan.reduce is not None:
-            return make_result(plan, outcome, Snapshot(None, None), plan.times(0, saved))
-        stored = [name for name in self.store.layout.of_kind("rows") if name not in DIAGNOSTICS]
-        return make_result(
-            plan, outcome, Snapshot(*rows_back(plan, {n: read(n) for n in stored})), plan.times(0, saved)
-        )
-
-
-class StoreSink:
-    """The place of one tile: takes what is saved, and commits it every second or so.
-
-    Rows are kept as (member, saved time, …); accumulators have an axis of length one in the place of members.
+    Rows have the shape (member, saved time, …); accumulators have an axis of length one for members.
     """
 
-    def __init__(self, output: StoreOutput, tile: int):
-        self.output, self.store, self.plan, self.tile = output, output.store, output.plan, tile
+    def __init__(self, output: "StoreOutput", batch: int, process: int = 0):
+        self.output, self.store, self.plan, self.batch = output, output.store, output.plan, batch
         layout = self.store.layout
-        self.number = output.run * layout.tiles + tile
+        self.number = output.number(batch)
         self.names = layout.of_kind("rows")
-        self.diagnostics = None if self.plan.reduce is not None else Diagnostics(self.plan, tile, layout)
+        self.diagnostics = None if self.plan.reduce is not None else Diagnostics(self.plan, batch, layout)
         self.fresh: list[tuple[dict[str, np.ndarray], np.ndarray | None]] = []  # rows since the last commit, and states
-        self.saved = 0  # rows in all commits, the one under way included …
-        self.tail: dict[str, np.ndarray] = {}  # … of which these are in a file that is not full
+        self.once: dict[str, bytes] = {}  # files without an axis of times, for the first commit
+        self.saved = 0  # rows in all commits, including the one in progress
+        self.tail: dict[str, np.ndarray] = {}  # those of them that are in a chunk that is not full
         self.marked: tuple[int, Callable[[], StepState] | None] = (0, None)
         self.committed = -1
-        self.saving: tuple[int, Future[None]] | None = None  # the commit under way, up to which step
+        self.commits = 0  # number of the last commit
+        self.log = CommitLog(self.store.manifest, log_name(self.number, process))
+        self.saving: tuple[int, Future[None]] | None = None  # the commit in progress, and its step
         self.last, self.cost = time.perf_counter(), 0.0
         self.agreed = agreed(self.plan)
 
-    # What the loop sees.
+    # The differences between one process and several.
+
+    @abstractmethod
+    def _own(self, named: dict[str, np.ndarray], states: np.ndarray | None) -> tuple:
+        """Return the part of rows that this process writes, and the states for diagnostics."""
+
+    @abstractmethod
+    def _part(self, name: str) -> tuple[slice, ...]:
+        """Return the part of each row of a variable that this process writes, if not all of it."""
+
+    @abstractmethod
+    def _leaves(self, points: StepState) -> dict[str, np.ndarray]:
+        """Return the arrays of a step state by name; those of a single trajectory have no axis of members."""
+
+    @abstractmethod
+    def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
+        """Write rows up to `saved`, then the checkpoint. The log lists both before any file is touched."""
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Wait for the commit in progress."""
+
+    # The protocol of a sink.
 
     def restore(self, points: StepState) -> tuple[int, StepState]:
-        """The step to begin with and the points before it: as they are given, or from the checkpoint."""
+        """Return the first step and the state before it: the given one, or that of the checkpoint."""
+        self.store.manifest.load_batch(self.number)
         found = self.store.checkpoints.read(self.number)
+        self.commits = self.store.manifest.numbers[self.number]
         if found is None:
             self.marked = (0, lambda: points)
             return 0, points
+        self.commits = max(self.commits, found.commit)
         expected, there = self._leaves(points), self.store.checkpoints.whole(found)
         kept = {name.removeprefix(_ROWS): x[None] for name, x in there.items() if name.startswith(_ROWS)}
         leaves = {name: x for name, x in there.items() if not name.startswith(_ROWS)}
         kinds = lambda named: {name: (x.shape, x.dtype) for name, x in named.items()}
         if kinds(leaves) != kinds(expected):
             raise StoreError(
-                f"{self.store.checkpoints.path(self.number)} does not fit this run: it holds another state of the "
+                f"{self.store.checkpoints.path(self.number)} does not fit this run: it contains another state of the "
                 f"integrator than {type(user_method(self.plan.integrator)).__name__} has."
             )
         shapes, structure = jax.tree.flatten(points)
@@ -216,20 +109,17 @@ class StoreSink:
         return found.step, found_points
 
     def add(self, at: int, rows: PyTree) -> None:
-        """What was saved from the saved time `at` on."""
+        """Receive rows from the saved time `at` on."""
         named, states = rows_of(self.plan, rows)
         if self.diagnostics is not None and states is not None and at == 0:
-            scales = self.diagnostics.scales(states[:, 0])
-            self._guard(lambda: [self._write_once(name, x) for name, x in scales.items()])
+            with collected() as self.once:
+                for name, x in self.diagnostics.scales(states[:, 0]).items():
+                    self._put(name, (...,), x)
         if next(iter(named.values())).shape[1]:
             self.fresh.append(self._own(named, states))
 
-    def _own(self, named: dict[str, np.ndarray], states: np.ndarray | None) -> tuple:
-        """What of rows is written here, and the states of which there are diagnostics."""
-        return named, states
-
     def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
-        """All is well up to step n. Commits when it is time to, and when Ctrl-C was pressed."""
+        """Receive the last valid step. Commit if it is time, or if the run was interrupted."""
         self.marked = (n, points)
         wanted = int(self.agreed(self._wanted()))
         if wanted & SETTLE:
@@ -238,7 +128,7 @@ class StoreSink:
             self.commit()
         if wanted & STOP:
             self._end()
-            raise self.output.stopped(f"stopped at {self.reached()}; go on with: {self.store.resume_command()}")
+            raise self.output.stopped(f"stopped at {self.reached()}; resume with: {self.store.resume_command()}")
 
     def _wanted(self) -> int:
         settle = SETTLE if self.saving is not None and self.saving[1].done() else 0
@@ -248,20 +138,20 @@ class StoreSink:
         return settle | (COMMIT if due else 0) | (STOP if self.store.stop.is_set() else 0)
 
     def close(self) -> PyTree:
-        """Commit the rest, and how the steps were solved; of accumulators, all there are."""
+        """Commit the rest and the solver statistics; return the accumulators of a reducer."""
         self._settle()
         if self.agreed(COMMIT if self.marked[0] != self.committed else 0):
             self.commit()
         return self._end()
 
     def _end(self) -> PyTree:
-        """After the last commit."""
+        """Finish after the last commit."""
         self._settle()
         n, points = self.marked
         assert points is not None
         count = self._members.stop - self._members.start
         values = totals_of(n, {name: np.asarray(x)[:count] for name, x in points().totals._asdict().items()})
-        self._guard(lambda: self.output.add_totals(self.tile, values))
+        self._guard(lambda: self.output.add_totals(self.batch, values))
         if self.plan.reduce is None:
             return None
         if self.store.layout.keeps_rows:
@@ -271,61 +161,61 @@ class StoreSink:
         return jax.tree.unflatten(jax.tree.structure(self.plan.accumulator_shape), leaves)
 
     def reached(self) -> str:
-        """How far the store holds the run."""
+        """Return the last step in the store, in words."""
         n = max(self.committed, 0)
         return f"step {n} (t = {self.plan.t0 + n * self.plan.dt:g})"
 
     # Commits.
 
     def commit(self) -> None:
-        """Write what is new and a checkpoint, while the run goes on; but wait for the commit before."""
+        """Write new rows and a checkpoint in another thread, after the commit before."""
         began = time.perf_counter()
         self._settle()
         n, points = self.marked
         if n == self.committed or points is None:
             return
+        self.commits += 1
         saved = 1 + n // self.plan.save_every
-        self.saving = n, self.store.savers.submit(self._save, n, saved, self.fresh, self._leaves(points()))
+        self.saving = n, self.output.submit(self._save, n, saved, self.fresh, self._leaves(points()))
         self.fresh = []
         self.last = time.perf_counter()
         self.cost = self.last - began
 
-    def _settle(self) -> None:
-        """Wait for the commit under way."""
-        if self.saving is not None:
-            (n, future), self.saving = self.saving, None
-            self._guard(future.result)
-            self.committed = n
-
     def _base(self) -> int:
-        """The first row of the file that comes next."""
+        """Return the first row of the chunk that is written next."""
         rows = self.store.layout.rows
         return 0 if self.store.layout.keeps_rows else self.saved // rows * rows
 
-    def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
-        """Rows up to `saved`, then the checkpoint: each durable before the next."""
-        self._save_rows(saved, fresh)
-        if self.store.layout.keeps_rows:
-            leaves = leaves | {f"{_ROWS}{name}": x[0] for name, x in self.tail.items()}
-        self.store.checkpoints.save(self.number, n, saved, self.output.program.backend, leaves)
+    def _commit_files(self, files: dict[str, bytes], checkpoint: bytes) -> None:
+        """Write a complete commit."""
+        name = checkpoint_name(self.number)
+        self.log.announce(self.commits, files | {name: checkpoint})
+        write_all(self.store.path, files, self.store.writers)
+        write(self.store.path / name, checkpoint)
+        sync(self.store.path / CHECKPOINTS)
+        self.log.confirm(self.commits, files | {name: checkpoint})
 
-    def _save_rows(self, saved: int, fresh: list) -> None:
-        """Those that are new, durably."""
-        if saved > self.saved:
-            in_file = self.store.layout.rows
-            base, stop = self._base(), min(-(-saved // in_file) * in_file, self.store.layout.saved)
-            rows = self._rows(fresh, saved - self.saved)
+    def _encode_rows(self, saved: int, fresh: list) -> dict[str, bytes]:
+        """Return the chunks with new rows as files."""
+        once, self.once = self.once, {}
+        if saved <= self.saved:
+            return once
+        in_file = self.store.layout.rows
+        base, stop = self._base(), min(-(-saved // in_file) * in_file, self.store.layout.saved)
+        rows = self._rows(fresh, saved - self.saved)
 
-            def write(name: str) -> None:
+        def encode(name: str) -> dict[str, bytes]:
+            with collected() as files:
                 self._write(name, rows[name], base, stop)
-                sync(self.store.path / name)
+            return files
 
-            in_parallel(write, self.names, self.store.writers)
-            self.saved = saved
-            self.tail = {name: x[:, self._base() - base : saved - base].copy() for name, x in rows.items()}
+        found = in_parallel(encode, self.names, self.store.writers)
+        self.saved = saved
+        self.tail = {name: x[:, self._base() - base : saved - base].copy() for name, x in rows.items()}
+        return once | {name: data for files in found for name, data in files.items()}
 
     def _rows(self, fresh: list, new: int) -> dict[str, np.ndarray]:
-        """All rows from the file that comes next on, `new` ones of them fresh, with their diagnostics."""
+        """Return all rows of the chunk that is written next: the tail, `new` fresh ones, and their diagnostics."""
         rows = {name: np.concatenate([named[name] for named, _ in fresh], 1)[:, :new] for name in fresh[0][0]}
         if self.diagnostics is not None:
             states = np.concatenate([states for _, states in fresh], 1)[:, :new]
@@ -333,57 +223,48 @@ class StoreSink:
         return {name: np.concatenate([self.tail[name], x], 1) if self.tail else x for name, x in rows.items()}
 
     def _guard(self, work: Callable[[], Any]) -> None:
-        """Do it; if the disk will not, say what is safe and how to go on."""
+        """Call a function; if the disk fails, raise an error with the last step in the store and the remedy."""
         try:
             work()
         except OSError as error:
             if not (self.store.path / "zarr.json").exists():
                 raise StoreError(
-                    f"{self.store.path} was moved or removed while the run wrote to it. It held the run up to "
+                    f"{self.store.path} was moved or removed while the run wrote to it. It contained the run up to "
                     f"{self.reached()}. Put it back under this name, and resume with: {self.store.resume_command()}"
                 ) from error
             raise StoreError(
-                f"{self.store.path} cannot be written: {reason(error)}. It holds the run up to {self.reached()}. "
-                f"When that is put right, go on with: {self.store.resume_command()}"
+                f"{self.store.path} cannot be written: {reason(error)}. It contains the run up to {self.reached()}. "
+                f"When that is fixed, resume with: {self.store.resume_command()}"
             ) from error
 
     # Arrays.
 
     @property
     def _members(self) -> slice:
-        """The members of the tile."""
-        first = self.tile * self.plan.batch_size
+        """The members of the batch."""
+        first = self.batch * self.plan.batch_size
         return slice(first, min(first + self.plan.batch_size, self.plan.members or 1))
 
     def _lead(self, name: str) -> tuple[slice, ...]:
-        """Where this tile is in an array, along the axes before time."""
+        """Return the position of this batch in an array, along the axes before time."""
         dims = self.store.layout.variables[name].dims
         if "member" in dims:
             return (*self.output.where, self._members)
-        if "tile" in dims:
-            return (*self.output.where, slice(self.tile, self.tile + 1))
+        if "batch" in dims:
+            return (*self.output.where, slice(self.batch, self.batch + 1))
         return self.output.where
 
     def _put(self, name: str, where: tuple, data: np.ndarray) -> None:
-        """Write (member, …) to a place in an array, which has no axis of members for a single trajectory."""
+        """Write (member, …) to an array, which has no axis of members for a single trajectory."""
         lead = self._lead(name)
         data = data if len(lead) > len(self.output.where) else data[0]
         self.store.arrays[name][(*lead, *where)] = data.reshape((*(1,) * len(self.output.where), *data.shape))
 
     def _write(self, name: str, rows: np.ndarray, base: int, stop: int) -> None:
-        """Whole files from row `base` on, filled up, so that nothing need be read."""
+        """Write whole chunks from row `base` on, padded, so that nothing needs to be read."""
         shape = len(rows), stop - base - rows.shape[1], *rows.shape[2:]
         rest = np.full(shape, self.store.layout.variables[name].fill_value, rows.dtype)
         self._put(name, (slice(base, stop), *self._part(name)), np.concatenate([rows, rest], 1))
-
-    def _part(self, name: str) -> tuple[slice, ...]:
-        """Where in a row of a variable that is which is written here, if it is not all of it."""
-        return ()
-
-    def _write_once(self, name: str, value: np.ndarray) -> None:
-        """What has no axis of times."""
-        self._put(name, (...,), value)
-        sync(self.store.path / name)
 
     def _read(self, name: str, first: int, last: int) -> np.ndarray:
         lead = self._lead(name)
@@ -391,8 +272,36 @@ class StoreSink:
         data = data.reshape(data.shape[len(self.output.where) :])
         return data if len(lead) > len(self.output.where) else data[None]
 
+
+class StoreSink(BatchSink):
+    """The sink of a batch that one process runs."""
+
+    def _own(self, named: dict[str, np.ndarray], states: np.ndarray | None) -> tuple:
+        """Return the part of rows that this process writes, and the states for diagnostics."""
+        return named, states
+
+    def _part(self, name: str) -> tuple[slice, ...]:
+        """Return the part of each row that this process writes, if not all of it."""
+        return ()
+
     def _leaves(self, points: StepState) -> dict[str, np.ndarray]:
-        """The numbers of points by their names; those of a single trajectory have no axis of members."""
+        """Return the arrays of a step state by name; those of a single trajectory have no axis of members."""
         named = jax.tree_util.tree_leaves_with_path(points)
         single = self.plan.members is None
         return {jax.tree_util.keystr(k): np.asarray(x)[0] if single else np.asarray(x) for k, x in named}
+
+    def _save(self, n: int, saved: int, fresh: list, leaves: dict[str, np.ndarray]) -> None:
+        """Write rows up to `saved`, then the checkpoint. The log lists both before any file is touched."""
+        files = self._encode_rows(saved, fresh)
+        if self.store.layout.keeps_rows:
+            leaves = leaves | {f"{_ROWS}{name}": x[0] for name, x in self.tail.items()}
+        backend = self.output.program.backend
+        data = self.store.checkpoints.encode(self.number, n, saved, self.commits, backend, leaves)
+        self._commit_files(files, data)
+
+    def _settle(self) -> None:
+        """Wait for the commit in progress."""
+        if self.saving is not None:
+            (n, future), self.saving = self.saving, None
+            self._guard(future.result)
+            self.committed = n

@@ -105,9 +105,7 @@ class Function:
 
 def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
     """Trace `fn` at `args` (arrays or shapes) and intern what it does."""
-    anew = lambda *xs: fn(
-        *xs
-    )  # JAX traces a function once, though it may use variables that change
+    anew = lambda *xs: fn(*xs)  # JAX traces a function once, though it may use variables that change
     closed, shape = jax.make_jaxpr(anew, return_shape=True)(*args)
     closed = jax.make_jaxpr(lambda *xs: _eval_inlined(closed.jaxpr, closed.consts, *xs))(*jax.tree.leaves(args))
     out_tree = jax.tree.structure(shape)

@@ -26,7 +26,7 @@ from .jaxprs.equations import count_operations
 from .jaxprs.numpy_eval import numpy_function
 from .kernel import Kernel, PathSampler, SharedInput, Signature, Sizes
 from .lowering.complex_lowering import as_complex, as_reals, part_of, without_complex
-from .lowering.evaluator import Attempt, Evaluator
+from .lowering.evaluator import Attempt, emit_step, lowering_context
 from .lowering.llvm_builder import Code, Value
 from .lowering.scalar_kinds import LaneArray, number, split
 from .targets.slp_vectorizer import copies_of
@@ -162,14 +162,14 @@ def lowered(
 
     def write(shared: list[Array]) -> list[Array]:
         """Writes the step; what it reads of the shared numbers comes out."""
-        evaluator = Evaluator(code, limit, copies=copies)
+        ctx = lowering_context(code, limit, copies=copies)
         given = [*(_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)), *args]
-        attempts = [evaluator.attempt(programs[0], given)]
+        attempts = [emit_step(ctx, programs[0], given)]
         if len(programs) > 1:
             code.branch(attempts[0].taken, "step.accept", "step.fallback")
-            attempts.append(evaluator.attempt(programs[1], given, attempts[0]))
-        made[:] = [attempts, [name for _, name in evaluator.uniforms], limit - evaluator.left]
-        return [_as_word(x) for x, _ in evaluator.uniforms]
+            attempts.append(emit_step(ctx, programs[1], given, attempts[0]))
+        made[:] = [attempts, [name for _, name in ctx.shared.inputs], limit - ctx.groups.left]
+        return [_as_word(x) for x, _ in ctx.shared.inputs]
 
     structs = as_reals([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns])
     uniforms = _by_words(jax.make_jaxpr(write)(structs))
@@ -190,11 +190,11 @@ def _sampled(code: Code, sampler: PathSampler, columns: tuple, member: Value, li
     made: list[Any] = []
 
     def write(shared: list[Array]) -> list[Array]:
-        evaluator = Evaluator(code, limit, "%w")
+        ctx = lowering_context(code, limit, "%w")
         given = [_with_pattern(x, p) for x, p in zip(shared, sampler.shared, strict=True)]
-        (rows,) = evaluator.evaluate(closed, [*given, object_array([member], ()), object_array([k], ())])
-        made[:] = [[[evaluator.operand(e) for e in row] for row in rows], [name for _, name in evaluator.uniforms]]
-        return [_as_word(x) for x, _ in evaluator.uniforms]
+        (rows,) = ctx.evaluate(closed, [*given, object_array([member], ()), object_array([k], ())])
+        made[:] = [[[ctx.shared.operand(e) for e in row] for row in rows], [name for _, name in ctx.shared.inputs]]
+        return [_as_word(x) for x, _ in ctx.shared.inputs]
 
     uniforms = _by_words(jax.make_jaxpr(write)(structs))
     rows, names = made

@@ -50,6 +50,38 @@ def scan_of(params: dict) -> Scan:
     return Scan(closed(params["jaxpr"]), constants, carry, params["length"], params["reverse"])
 
 
+class While(NamedTuple):
+    """What a `while` does: state = body(constants, state) as long as cond(constants, state) holds."""
+
+    cond: jex.ClosedJaxpr
+    body: jex.ClosedJaxpr
+    cond_constants: int
+    body_constants: int
+
+    def split(self, xs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Return the constants of cond, those of body, and the initial state, from the operands of the equation."""
+        a, b = self.cond_constants, self.cond_constants + self.body_constants
+        return xs[:a], xs[a:b], xs[b:]
+
+
+def while_of(params: dict) -> While:
+    """The parameters of a `while`."""
+    programs = closed(params["cond_jaxpr"]), closed(params["body_jaxpr"])
+    return While(*programs, params["cond_nconsts"], params["body_nconsts"])
+
+
+def inner_programs(params: dict) -> list[jex.ClosedJaxpr]:
+    """All programs in the parameters of an equation: of calls, loops, branches and linear solves."""
+    parts = [s for p in params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
+    return [closed(s) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
+
+
+def may_run_forever(eqn: Any) -> bool:
+    """Whether an operation is a loop of an unknown number of passes, or has one inside."""
+    inner = (e for program in inner_programs(eqn.params) for e in program.jaxpr.eqns)
+    return eqn.primitive.name == "while" or any(map(may_run_forever, inner))
+
+
 def callee(eqn: Any) -> jex.ClosedJaxpr:
     """The program that an equation does nothing but call."""
     name, params = eqn.primitive.name, eqn.params
@@ -86,8 +118,7 @@ def count_operations(jaxpr: Any) -> int:
         if eqn.primitive.name == "dot_general":
             (contracted, _), _ = eqn.params["dimension_numbers"]
             return sizes[0] * math.prod(eqn.invars[0].aval.shape[a] for a in contracted)
-        parts = [s for p in eqn.params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
-        inside = [count_operations(closed(s).jaxpr) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
+        inside = [count_operations(program.jaxpr) for program in inner_programs(eqn.params)]
         return sum(inside) if inside else sum(sizes)
 
     return sum(map(one, jaxpr.eqns))

@@ -21,8 +21,8 @@ from jaxtyping import Array, PyTree
 
 from ..cache import LRUCache
 from ..device_arrays import to_device
-from ..hints import HINTS
-from .equations import callee, eval_equation
+from .equations import eval_equation, inner_programs
+from .interpreter import Interpreter, jits_and_hints
 from .updates import evaluate
 
 
@@ -107,7 +107,7 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
     """Trace `fn` at `args` (arrays or shapes) and intern what it does."""
     anew = lambda *xs: fn(*xs)  # JAX traces a function once, though it may use variables that change
     closed, shape = jax.make_jaxpr(anew, return_shape=True)(*args)
-    closed = jax.make_jaxpr(lambda *xs: _eval_inlined(closed.jaxpr, closed.consts, *xs))(*jax.tree.leaves(args))
+    closed = jax.make_jaxpr(lambda *xs: _INLINED.evaluate(closed, xs))(*jax.tree.leaves(args))
     out_tree = jax.tree.structure(shape)
     source = None
     if any(name.startswith("custom_") for name in primitives(closed.jaxpr)):
@@ -119,30 +119,12 @@ def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
 
 def primitives(jaxpr: jex.Jaxpr) -> set[str]:
     """The names of all operations in a program, those of loops and branches included."""
-    found: set[str] = set()
-    for eqn in jaxpr.eqns:
-        found.add(eqn.primitive.name)
-        for inner in jex.jaxprs_in_params(eqn.params):
-            found |= primitives(inner)
-    return found
+    found = {eqn.primitive.name for eqn in jaxpr.eqns}
+    return found.union(*(primitives(inner.jaxpr) for eqn in jaxpr.eqns for inner in inner_programs(eqn.params)))
 
 
-def _eval_inlined(jaxpr: jex.Jaxpr, consts: list, *args: Any) -> list:
-    """Evaluate nested `jit`s and hints operation by operation, so that the arrays they capture become visible too."""
-    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-
-    def read(v):
-        return v.val if isinstance(v, jex.Literal) else env[v]
-
-    for eqn in jaxpr.eqns:
-        values = [read(v) for v in eqn.invars]
-        if eqn.primitive.name in ("jit", "pjit") or eqn.primitive in HINTS:
-            inner = callee(eqn)
-            out = _eval_inlined(inner.jaxpr, inner.consts, *values)
-        else:
-            out = eval_equation(jaxpr, eqn, values)
-        env.update(zip(eqn.outvars, out, strict=True))
-    return [read(v) for v in jaxpr.outvars]
+# Evaluates nested `jit`s and hints operation by operation, so that the arrays they capture become visible too.
+_INLINED = Interpreter(eval_equation, inline=jits_and_hints)
 
 
 def _jaxpr_key(jaxpr: jex.Jaxpr) -> Hashable:

@@ -17,8 +17,8 @@ import jax.core
 import numpy as np
 from jax.extend import core as jex
 
-from ..hints import HINTS
 from .equations import bind, callee
+from .interpreter import Interpreter, jits_and_hints
 
 by_value: ContextVar[bool] = ContextVar("by_value", default=False)
 
@@ -50,29 +50,22 @@ def packed(jaxpr: jex.Jaxpr) -> Program:
     operations: list[tuple] = []
     counter = itertools.count(len(heads))
 
-    def walk(jaxpr: jex.Jaxpr, atoms: dict[Any, Any]) -> list:
-        def read(v: Any) -> Any:
-            if not isinstance(v, jex.Literal):
-                return atoms[v]
-            aval: Any = v.aval
-            value = np.asarray(v.val, aval.dtype)[()]
-            return _Literal(value.item() if aval.weak_type else value)
+    def literal(v: Any) -> _Literal:
+        value = np.asarray(v.val, v.aval.dtype)[()]
+        return _Literal(value.item() if v.aval.weak_type else value)
 
-        for eqn in jaxpr.eqns:
-            name, inputs = eqn.primitive.name, [read(v) for v in eqn.invars]
-            if eqn.primitive in HINTS or (name in ("jit", "pjit") and not eqn.params["jaxpr"].consts):
-                inner = callee(eqn).jaxpr
-                outputs = walk(inner, dict(zip(inner.invars, inputs, strict=True)))
-            else:
-                if _primitives().get(name) is not eqn.primitive:
-                    raise TypeError(_refusal(name))
-                outputs = [next(counter) for _ in eqn.outvars]
-                parameters = {k: _plain(name, v) for k, v in eqn.params.items()}
-                operations.append((name, tuple(inputs), tuple(outputs), parameters))
-            atoms.update(zip(eqn.outvars, outputs, strict=True))
-        return [read(v) for v in jaxpr.outvars]
+    def equation(jaxpr: jex.Jaxpr, eqn: Any, inputs: list) -> list[int]:
+        name = eqn.primitive.name
+        if _primitives().get(name) is not eqn.primitive:
+            raise TypeError(_not_picklable(name))
+        outputs = [next(counter) for _ in eqn.outvars]
+        parameters = {k: _plain(name, v) for k, v in eqn.params.items()}
+        operations.append((name, tuple(inputs), tuple(outputs), parameters))
+        return outputs
 
-    results = walk(jaxpr, {v: k for k, v in enumerate(heads)})
+    numbers = Interpreter(equation, inline=lambda eqn: jits_and_hints(eqn) and not callee(eqn).consts, literal=literal)
+    heads_alone = jaxpr.replace(constvars=[], invars=heads, debug_info=jaxpr.debug_info._replace(arg_names=None))
+    results = numbers.evaluate(jex.ClosedJaxpr(heads_alone, []), range(len(heads)))
     return Program(len(jaxpr.constvars), arguments, tuple(operations), tuple(results))
 
 
@@ -115,7 +108,7 @@ def _plain(name: str, value: Any) -> Any:
     try:
         pickle.dumps(value)
     except Exception:
-        raise TypeError(_refusal(name)) from None
+        raise TypeError(_not_picklable(name)) from None
     return value
 
 
@@ -128,7 +121,7 @@ def _restored(value: Any) -> Any:
     return value
 
 
-def _refusal(name: str) -> str:
+def _not_picklable(name: str) -> str:
     return (
         f"a function of this system uses the operation {name!r} of JAX, which cannot be pickled: make the system in "
         "the other process (a function that returns it can be sent), or store results with out= and open them there."

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 from jaxtyping import Array
 
-from ..hints import HINTS
-from .equations import callee
+from .equations import inner_programs
+from .interpreter import Interpreter, jits_and_hints
 
 _SINGLE = {jnp.dtype("float64"): jnp.dtype("float32"), jnp.dtype("complex128"): jnp.dtype("complex64")}
 _DOUBLE = {single: double for double, single in _SINGLE.items()}
@@ -22,20 +22,20 @@ def single_precision(fn: Callable[[Array], Array], x: Array) -> Array:
     closed = jax.make_jaxpr(fn)(wide)
     if not _plain(closed.jaxpr):
         return fn(x.astype(wide.dtype))
-    return _evaluate(closed.jaxpr, closed.consts, x)[0]
+    return _NARROW.evaluate(closed, [_narrowed(x)])[0]
 
 
 def _plain(jaxpr: Any) -> bool:
     """Whether every operation takes its precision from its operands."""
     for eqn in jaxpr.eqns:
-        inner = list(jex.jaxprs_in_params(eqn.params))
-        if inner and (not _inlined(eqn) or not all(map(_plain, inner))):
+        inner = inner_programs(eqn.params)
+        if inner and not (_inlined(eqn) and all(_plain(program.jaxpr) for program in inner)):
             return False
     return True
 
 
 def _inlined(eqn: Any) -> bool:
-    return eqn.primitive.name in ("jit", "pjit", "closed_call") or eqn.primitive in HINTS
+    return jits_and_hints(eqn) or eqn.primitive.name == "closed_call"
 
 
 def _narrowed(x: Any) -> Any:
@@ -43,23 +43,10 @@ def _narrowed(x: Any) -> Any:
     return jnp.asarray(x, _SINGLE[dtype]) if dtype in _SINGLE else x
 
 
-def _evaluate(jaxpr: Any, consts: Any, *args: Any) -> list:
-    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], map(_narrowed, [*consts, *args]), strict=True))
-
-    def read(v: Any) -> Any:
-        return _narrowed(jnp.asarray(v.val, getattr(v.aval, "dtype", None))) if isinstance(v, jex.Literal) else env[v]
-
-    for eqn in jaxpr.eqns:
-        values = [read(v) for v in eqn.invars]
-        if _inlined(eqn):
-            inner = callee(eqn)
-            out = _evaluate(inner.jaxpr, inner.consts, *values)
-        else:
-            params = {k: _narrow_dtype(v) for k, v in eqn.params.items()}
-            out = eqn.primitive.bind(*values, **params)
-            out = out if eqn.primitive.multiple_results else [out]
-        env.update(zip(eqn.outvars, out, strict=True))
-    return [read(v) for v in jaxpr.outvars]
+def _equation(jaxpr: jex.Jaxpr, eqn: Any, values: list) -> list:
+    params = {k: _narrow_dtype(v) for k, v in eqn.params.items()}
+    out = eqn.primitive.bind(*values, **params)
+    return out if eqn.primitive.multiple_results else [out]
 
 
 def _narrow_dtype(value: Any) -> Any:
@@ -68,3 +55,11 @@ def _narrow_dtype(value: Any) -> Any:
         return _SINGLE.get(jnp.dtype(value), value) if isinstance(value, (jnp.dtype, type)) else value
     except TypeError:
         return value
+
+
+_NARROW = Interpreter(
+    _equation,
+    inline=_inlined,
+    constant=_narrowed,
+    literal=lambda v: _narrowed(jnp.asarray(v.val, getattr(v.aval, "dtype", None))),
+)

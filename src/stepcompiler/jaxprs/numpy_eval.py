@@ -13,8 +13,8 @@ import numpy as np
 from jax.extend import core as jex
 
 from .data_movement import MOVES
-from .equations import CALLS, callee
-from .interning import eval_equation
+from .equations import eval_equation
+from .interpreter import Interpreter, typed_literal
 
 _REAL: dict[str, Callable] = {
     "add": np.add,
@@ -65,26 +65,13 @@ def numpy_function(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[n
         first.append(value)
         return len(first) - 1
 
-    def lay(closed: jex.ClosedJaxpr, given: Sequence[int]) -> list[int]:
-        """The steps of a program whose arguments are the given values; where its results are."""
-        jaxpr = closed.jaxpr
-        at = dict(zip(jaxpr.invars, given, strict=True))
-        at.update((v, new(np.asarray(x))) for v, x in zip(jaxpr.constvars, closed.consts, strict=True))
+    def equation(jaxpr: jex.Jaxpr, eqn: Any, inputs: list[int]) -> list[int]:
+        outputs = [new() for _ in eqn.outvars]
+        steps.append((_operation(jaxpr, eqn), inputs, outputs))
+        return outputs
 
-        def place(v: Any) -> int:
-            return new(np.asarray(v.val, getattr(v.aval, "dtype", None))[()]) if isinstance(v, jex.Literal) else at[v]
-
-        for eqn in jaxpr.eqns:
-            inputs = [place(v) for v in eqn.invars]
-            if eqn.primitive.name in CALLS:
-                at.update(zip(eqn.outvars, lay(callee(eqn), inputs), strict=True))
-                continue
-            outputs = [new() for _ in eqn.outvars]
-            steps.append((_operation(jaxpr, eqn), inputs, outputs))
-            at.update(zip(eqn.outvars, outputs, strict=True))
-        return [place(v) for v in jaxpr.outvars]
-
-    wanted = lay(program, range(len(first)))
+    places = Interpreter(equation, constant=lambda x: new(np.asarray(x)), literal=lambda v: new(typed_literal(v)))
+    results = places.evaluate(program, range(len(first)))
 
     def run(args: Sequence[Any]) -> list[np.ndarray]:
         values = first.copy()
@@ -93,7 +80,7 @@ def numpy_function(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[n
             for do, inputs, outputs in steps:
                 for k, x in zip(outputs, do(*[values[i] for i in inputs]), strict=True):
                     values[k] = x
-        return [np.asarray(values[k]) for k in wanted]
+        return [np.asarray(values[k]) for k in results]
 
     return run
 

@@ -11,7 +11,8 @@ from jaxtyping import Array, PyTree
 
 from ..derivatives import custom_derivative
 from ..hints import likely_p
-from .equations import CALLS, bind, callee
+from .equations import bind
+from .interpreter import Interpreter, calls
 
 
 @custom_derivative
@@ -50,26 +51,14 @@ def _trusting(fn: Callable, *args: PyTree) -> tuple[PyTree, list[Array]]:
     """fn(*args) if every `likely` condition is true, and the conditions."""
     program, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
     held: list[Array] = []
-    out = _evaluated(program, jax.tree.leaves(args), held)
+
+    def equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list) -> list:
+        """One equation; nothing is assumed inside loops."""
+        if eqn.primitive is not likely_p:
+            return bind(eqn.primitive, eqn.params, xs)
+        held.append(jnp.all(xs[0]))
+        return [jnp.ones_like(xs[0])]
+
+    trusting = Interpreter(equation, inline=lambda eqn: calls(eqn) and eqn.primitive is not likely_p)
+    out = trusting.evaluate(program, jax.tree.leaves(args))
     return jax.tree.unflatten(jax.tree.structure(shape), out), held
-
-
-def _evaluated(program: jex.ClosedJaxpr, args: list, held: list[Array]) -> list:
-    """The results of a program; `held` receives the conditions. Inside loops nothing is assumed."""
-    jaxpr = program.jaxpr
-    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*program.consts, *args], strict=True))
-
-    def read(v: Any) -> Any:
-        return v.val if isinstance(v, jex.Literal) else env[v]
-
-    for eqn in jaxpr.eqns:
-        xs = [read(v) for v in eqn.invars]
-        if eqn.primitive is likely_p:
-            held.append(jnp.all(xs[0]))
-            out = [jnp.ones_like(xs[0])]
-        elif eqn.primitive.name in CALLS:
-            out = _evaluated(callee(eqn), xs, held)
-        else:
-            out = bind(eqn.primitive, eqn.params, xs)
-        env.update(zip(eqn.outvars, out, strict=True))
-    return [read(v) for v in jaxpr.outvars]

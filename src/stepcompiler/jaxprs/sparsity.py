@@ -8,7 +8,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from .data_movement import MOVES, Objects, object_array
-from .equations import CALLS, callee
+from .interpreter import Interpreter
 
 _ELEMENTWISE = frozenset(
     """abs acos add add_any and asin atan atan2 cbrt ceil clamp complex conj convert_element_type copy copy_p cos cosh
@@ -21,7 +21,7 @@ _REDUCTIONS = frozenset("reduce_sum reduce_prod reduce_max reduce_min reduce_and
 def depends_on(f: Callable[[Any], Any], x: Any) -> np.ndarray:
     """For each number of f(x), which is one array, whether it may depend on x; where not, it certainly does not."""
     closed = jax.make_jaxpr(f)(x)
-    (out,) = _evaluate(closed, [_all(True, x.shape)])
+    (out,) = _DEPENDENCE.evaluate(closed, [_all(True, x.shape)])
     return out.astype(bool)
 
 
@@ -29,27 +29,13 @@ def _all(value: bool, shape: tuple[int, ...]) -> Objects:
     return object_array([value] * int(np.prod(shape)), tuple(shape))
 
 
-def _evaluate(closed: jex.ClosedJaxpr, args: list[Objects]) -> list[Objects]:
-    jaxpr = closed.jaxpr
-    env = {v: _all(False, v.aval.shape) for v in jaxpr.constvars} | dict(zip(jaxpr.invars, args, strict=True))
-
-    def read(v: Any) -> Objects:
-        return _all(False, np.shape(v.val)) if isinstance(v, jex.Literal) else env[v]
-
-    for eqn in jaxpr.eqns:
-        env.update(zip(eqn.outvars, _equation(eqn, [read(v) for v in eqn.invars]), strict=True))
-    return [read(v) for v in jaxpr.outvars]
-
-
-def _equation(eqn: Any, xs: list[Objects]) -> list[Objects]:
-    """Element by element where the operation does; else all of what comes out depends on all that goes in."""
+def _equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list[Objects]) -> list[Objects]:
+    """Element by element where the operation does; else all results depend on all operands."""
     name, shapes = eqn.primitive.name, [getattr(v.aval, "shape", ()) for v in eqn.outvars]
     if not any(x.any() for x in xs):
         return [_all(False, shape) for shape in shapes]
     if name in MOVES:
         return MOVES[name](eqn.params, *xs)
-    if name in CALLS:
-        return _evaluate(callee(eqn), xs)
     if name in _ELEMENTWISE:
         out = _all(False, shapes[0])
         for x in xs:
@@ -58,3 +44,8 @@ def _equation(eqn: Any, xs: list[Objects]) -> list[Objects]:
     if name in _REDUCTIONS:
         return [object_array(list(np.ravel(np.any(xs[0].astype(bool), axis=eqn.params["axes"]))), shapes[0])]
     return [_all(True, shape) for shape in shapes]
+
+
+_DEPENDENCE = Interpreter(
+    _equation, constant=lambda x: _all(False, np.shape(x)), literal=lambda v: _all(False, np.shape(v.val))
+)

@@ -13,7 +13,7 @@ that it changes selects between the array and the update, element by element, an
 import math
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
@@ -22,7 +22,8 @@ from jax import lax
 from jax.extend import core as jex
 from jaxtyping import Array
 
-from .equations import closed, eval_equation
+from .equations import closed, eval_equation, inner_programs, while_of
+from .interpreter import Interpreter
 
 Origins = frozenset  # numbers of the inputs that an array depends on
 _NONE: Origins = frozenset()
@@ -34,41 +35,47 @@ def guarded(name: str) -> bool:
     return name in _GUARDED or name.startswith("scatter")
 
 
+class _Traced(NamedTuple):
+    """An array and the inputs of the program that it depends on."""
+
+    value: Any
+    origins: Origins
+
+
 def evaluate(jaxpr: jex.Jaxpr, consts: Sequence[Any], *args: Any) -> list:
     """Evaluate a program as `jax.core.eval_jaxpr` does, with updates replaced that XLA may compute wrongly."""
     if not _concerned(jaxpr):
         return jax.core.eval_jaxpr(jaxpr, list(consts), *args)
     numbers = count()
     captured, given = frozenset([next(numbers)]), frozenset([next(numbers)])
-    return _evaluate(jaxpr, consts, args, [captured] * len(consts), [given] * len(args), numbers)
+    return _evaluate(jaxpr, consts, args, captured, [given] * len(args), numbers)
 
 
 def _concerned(jaxpr: jex.Jaxpr) -> bool:
     """Whether a program, or a loop or branch in it, has such an operation."""
-    inner = (closed(j).jaxpr for eqn in jaxpr.eqns for j in jex.jaxprs_in_params(eqn.params))
+    inner = (program.jaxpr for eqn in jaxpr.eqns for program in inner_programs(eqn.params))
     return any(guarded(eqn.primitive.name) for eqn in jaxpr.eqns) or any(map(_concerned, inner))
 
 
 def _evaluate(
-    jaxpr: jex.Jaxpr, consts: Sequence, args: Sequence, captured: list[Origins], given: list[Origins], numbers: count
+    jaxpr: jex.Jaxpr, consts: Sequence, args: Sequence, captured: Origins, given: list[Origins], numbers: count
 ) -> list:
-    inputs = [*jaxpr.constvars, *jaxpr.invars]
-    env: dict[Any, Any] = dict(zip(inputs, [*consts, *args], strict=True))
-    origins: dict[Any, Origins] = dict(zip(inputs, [*captured, *given], strict=True))
-
-    def origin(v: Any) -> Origins:
-        return _NONE if isinstance(v, jex.Literal) else origins[v]
-
-    for eqn in jaxpr.eqns:
-        values = [v.val if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
-        own = [origin(v) for v in eqn.invars]
+    def equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list[_Traced]) -> list[_Traced]:
+        values, own = [x.value for x in xs], [x.origins for x in xs]
         if guarded(eqn.primitive.name):
             out = _replaced(jaxpr, eqn, values, own)
         else:
             out = eval_equation(jaxpr, _nested(eqn, own, numbers), values)
-        env.update(zip(eqn.outvars, out, strict=True))
-        origins.update((v, _NONE.union(*own)) for v in eqn.outvars)
-    return [v.val if isinstance(v, jex.Literal) else env[v] for v in jaxpr.outvars]
+        return [_Traced(y, _NONE.union(*own)) for y in out]
+
+    following = Interpreter(
+        equation,
+        inline=lambda eqn: False,
+        constant=lambda x: _Traced(x, captured),
+        literal=lambda v: _Traced(v.val, _NONE),
+    )
+    out = following.evaluate(jex.ClosedJaxpr(jaxpr, list(consts)), list(map(_Traced, args, given)))
+    return [x.value for x in out]
 
 
 def _nested(eqn: Any, own: list[Origins], numbers: count) -> Any:
@@ -87,8 +94,8 @@ def _passed(eqn: Any, key: str, own: list[Origins]) -> list[Origins]:
     """The origins of the inputs of an inner program."""
     name = eqn.primitive.name
     if name == "while":
-        first, second = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        return own[:first] + own[first + second :] if key == "cond_jaxpr" else own[first:]
+        of_cond, of_body, state = while_of(eqn.params).split(own)
+        return [*of_cond, *state] if key == "cond_jaxpr" else [*of_body, *state]
     return own[1:] if name == "cond" else own
 
 
@@ -98,7 +105,7 @@ def _written(program: Any, own: list[Origins], numbers: count) -> Any:
     if len(own) != len(whole.jaxpr.invars):  # a call of another form: any input may be any other
         own = [_NONE.union(*own)] * len(whole.jaxpr.invars)
     given = [o | {next(numbers)} for o in own]
-    captured = [frozenset([next(numbers)])] * len(whole.consts)
+    captured = frozenset([next(numbers)])
 
     def run(*args: Any) -> list:
         return _evaluate(whole.jaxpr, whole.consts, args, captured, given, numbers)

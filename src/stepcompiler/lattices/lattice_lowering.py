@@ -20,8 +20,9 @@ from jaxtyping import Array
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import MOVES
-from ..jaxprs.equations import CALLS, bind, callee, live_equations, scan_of
+from ..jaxprs.equations import bind, live_equations, scan_of
 from ..jaxprs.interning import value_key
+from ..jaxprs.interpreter import Interpreter
 from ..lowering.scalar_ops import known_to
 from .site_values import SUMS, Moved, PerSite, Places, Sites, Sum, uniform
 
@@ -43,12 +44,8 @@ class OneSite:
 
     def evaluate(self, closed: jex.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
         """The results of a program: uniform arrays, and those that have `places`."""
-        jaxpr = closed.jaxpr
-        env: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *args], strict=True))
-        for eqn in live_equations(jaxpr):
-            xs = [_literal(v) if isinstance(v, jex.Literal) else env[v] for v in eqn.invars]
-            env.update(zip(eqn.outvars, self._equation(eqn, xs), strict=True))
-        return [_literal(v) if isinstance(v, jex.Literal) else env[v] for v in jaxpr.outvars]
+        site = Interpreter(lambda jaxpr, eqn, xs: self._equation(eqn, xs), literal=_literal, equations=live_equations)
+        return site.evaluate(closed, args)
 
     def to_site(self, x: Any) -> Array:
         """The numbers that each site of the whole has of an array, flat."""
@@ -58,8 +55,6 @@ class OneSite:
     def _equation(self, eqn: Any, xs: list[Any]) -> list[Any]:
         name = eqn.primitive.name
         largest = max(math.prod(v.aval.shape) for v in eqn.outvars)
-        if name in CALLS:
-            return self.evaluate(callee(eqn), xs)
         if all(map(uniform, xs)) and largest < (self.sites if name in MOVES else self.largest):
             return self._apply(eqn, eqn.params, *xs)
         if name in MOVES:

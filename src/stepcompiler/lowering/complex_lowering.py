@@ -17,8 +17,8 @@ from jax.extend import core as jex
 from jaxtyping import PyTree
 
 from ..errors import NotCompilable
-from ..jaxprs.equations import CALLS, bind, callee, closed, scan_of
-from ..jaxprs.interning import eval_equation
+from ..jaxprs.equations import CALLS, bind, callee, closed, eval_equation, inner_programs, scan_of, while_of
+from ..jaxprs.interpreter import Interpreter, typed_literal
 from . import complex_arithmetic as c
 from .complex_arithmetic import Pair
 
@@ -62,35 +62,21 @@ def without_complex(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     if not _has_complex(program.jaxpr):
         return program
     structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
-    return jax.make_jaxpr(lambda *args: _evaluated(program, args))(*structs)
+    return jax.make_jaxpr(lambda *args: _PARTS.evaluate(program, args))(*structs)
 
 
 def _has_complex(jaxpr: Any) -> bool:
-    def inside(params: dict) -> bool:
-        parts = [s for p in params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
-        return any(_has_complex(closed(s).jaxpr) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr)))
-
     def touched(eqn: Any) -> bool:
         if any(_complex(v) for v in (*eqn.invars, *eqn.outvars)):
             return True
-        return inside(eqn.params) or (eqn.primitive.name == "call_hi_primitive" and _has_complex(callee(eqn).jaxpr))
+        inner = [callee(eqn)] if eqn.primitive.name == "call_hi_primitive" else inner_programs(eqn.params)
+        return any(_has_complex(program.jaxpr) for program in inner)
 
     return any(touched(eqn) for eqn in jaxpr.eqns)
 
 
 def _complex(v: Any) -> bool:
     return hasattr(v.aval, "dtype") and is_complex(v.aval)
-
-
-def _evaluated(program: jex.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
-    """What comes out; of complex arguments and results pairs."""
-    jaxpr = program.jaxpr
-    env: dict[Any, Any] = dict(zip(jaxpr.constvars, map(_split, program.consts), strict=True))
-    env.update(zip(jaxpr.invars, args, strict=True))
-    read = lambda v: _split(np.asarray(v.val, getattr(v.aval, "dtype", None))) if isinstance(v, jex.Literal) else env[v]
-    for eqn in jaxpr.eqns:
-        env.update(zip(eqn.outvars, _equation(jaxpr, eqn, [read(v) for v in eqn.invars]), strict=True))
-    return [read(v) for v in jaxpr.outvars]
 
 
 def _split(x: Any) -> Any:
@@ -118,6 +104,7 @@ def _equation(jaxpr: Any, eqn: Any, xs: list[Any]) -> list[Any]:
     return out if isinstance(out, list) else [out]
 
 
+_PARTS = Interpreter(_equation, inline=lambda eqn: False, constant=_split, literal=lambda v: _split(typed_literal(v)))
 NEVER = frozenset(["eigh", "eig", "schur"])  # that have no rule for real numbers either
 
 
@@ -281,21 +268,21 @@ def _full(xs: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
 
 
 def _call(eqn: Any, xs: list[Any]) -> list[Any]:
-    return _evaluated(callee(eqn), xs)
+    return _PARTS.evaluate(callee(eqn), xs)
 
 
 def _while(eqn: Any, xs: list[Any]) -> list[Any]:
     """Of many loops at once, as `vmap` makes them, all go on until the last is done; those that are done stay."""
-    nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-    cond, body = closed(eqn.params["cond_jaxpr"]), closed(eqn.params["body_jaxpr"])
-    init = tuple(_full(xs[nc + nb :], eqn.outvars))
+    loop = while_of(eqn.params)
+    of_cond, of_body, initial = loop.split(xs)
+    init = tuple(_full(initial, eqn.outvars))
 
     def going(state: tuple) -> Any:
-        return _evaluated(cond, [*xs[:nc], *state])[0]
+        return _PARTS.evaluate(loop.cond, [*of_cond, *state])[0]
 
     def once(state: tuple) -> tuple:
-        new = tuple(_full(_evaluated(body, [*xs[nc : nc + nb], *state]), eqn.outvars))
-        if not cond.out_avals[0].shape:
+        new = tuple(_full(_PARTS.evaluate(loop.body, [*of_body, *state]), eqn.outvars))
+        if not loop.cond.out_avals[0].shape:
             return new
         return jax.tree.map(partial(_chosen, going(state)), new, state)
 
@@ -312,7 +299,7 @@ def _scan(eqn: Any, xs: list[Any]) -> list[Any]:
     variables = body.jaxpr.outvars
 
     def once(carry: tuple, row: list) -> tuple[tuple, list]:
-        out = _full(_evaluated(body, [*xs[:nc], *carry, *row]), variables)
+        out = _full(_PARTS.evaluate(body, [*xs[:nc], *carry, *row]), variables)
         return tuple(out[:nk]), out[nk:]
 
     carry = tuple(_full(xs[nc : nc + nk], variables[:nk]))
@@ -322,7 +309,7 @@ def _scan(eqn: Any, xs: list[Any]) -> list[Any]:
 
 def _cond(eqn: Any, xs: list[Any]) -> list[Any]:
     index, *args = xs
-    branches = [lambda *args, b=closed(b): _full(_evaluated(b, args), eqn.outvars) for b in eqn.params["branches"]]
+    branches = [lambda *args, b=closed(b): _full(_PARTS.evaluate(b, args), eqn.outvars) for b in eqn.params["branches"]]
     return list(lax.switch(index, branches, *args))
 
 

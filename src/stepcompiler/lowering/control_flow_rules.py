@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jax.extend import core as jex
 
 from ..hints import likely_p, low_precision_p, no_fma_p, parts_of_unlikely, unlikely_p
 from ..jaxprs.data_movement import object_array, row
-from ..jaxprs.equations import CALLS, callee, closed, scan_of
+from ..jaxprs.equations import CALLS, callee, closed, scan_of, while_of
 from . import single_precision
+from .context import LoweringContext, Rule, rule
 from .llvm_builder import Value
 from .scalar_kinds import LaneArray, known, number, same
 
@@ -18,63 +18,66 @@ _LONGEST_UNROLLED = 32  # passes through a loop
 _LONGEST_PASS = 500  # operations of one that is written twice
 
 
-def _call(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+@rule(*CALLS)
+def _call(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     hinted = _HINTS.get(eqn.primitive, _plainly)
-    return hinted(evaluator, eqn, *xs)
+    return hinted(ctx, eqn, *xs)
 
 
-def _plainly(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _plainly(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """A call, and a hint that does not apply."""
-    return evaluator.evaluate(callee(eqn), list(xs))
+    return ctx.evaluate(callee(eqn), list(xs))
 
 
-def _likely(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
-    if not evaluator.trusting:
+def _likely(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
+    if not ctx.assumptions.trust_likely:
         return [x]
-    evaluator.guards += [e for e in x.ravel() if not known(e)]
+    ctx.assumptions.guards += [e for e in x.ravel() if not known(e)]
     return [object_array([e if known(e) else np.True_ for e in x.ravel()], x.shape)]
 
 
-def _no_fma(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+def _no_fma(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
     for e in x.ravel():
         if not known(e):
-            evaluator.code.forbid_fma(e)
+            ctx.code.forbid_fma(e)
     return [x]
 
 
-def _low_precision(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _low_precision(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """In single precision, and back."""
     if not single_precision.is_supported(callee(eqn)):
-        return _plainly(evaluator, eqn, *xs)
-    outside, evaluator.low_precision = evaluator.low_precision, True
-    out = evaluator.evaluate(callee(eqn), list(xs))
-    evaluator.low_precision = outside
-    return [object_array([single_precision.widen(evaluator.code, e) for e in x.ravel()], x.shape) for x in out]
+        return _plainly(ctx, eqn, *xs)
+    outside, ctx.scalars.low_precision = ctx.scalars.low_precision, True
+    out = ctx.evaluate(callee(eqn), list(xs))
+    ctx.scalars.low_precision = outside
+    return [object_array([single_precision.widen(ctx.code, e) for e in x.ravel()], x.shape) for x in out]
 
 
-def _unlikely(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _unlikely(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """A branch, if there is a single condition. Under `vmap` there may be many: then all are computed."""
     conditions, otherwise = parts_of_unlikely(eqn, xs)
     if all(known(c) and not c for c in conditions.ravel()):
         return otherwise
-    if conditions.size != 1 or known(conditions.ravel()[0]) or evaluator.copies is not None:
-        return _plainly(evaluator, eqn, *xs)
-    return _branch(evaluator, eqn, conditions.ravel()[0], otherwise, *xs)
+    if conditions.size != 1 or known(conditions.ravel()[0]) or ctx.groups.copies is not None:
+        return _plainly(ctx, eqn, *xs)
+    return _branch(ctx, eqn, conditions.ravel()[0], otherwise, *xs)
 
 
-def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArray], *xs: LaneArray) -> list[LaneArray]:
+def _branch(
+    ctx: LoweringContext, eqn: Any, condition: Any, instead: Sequence[LaneArray], *xs: LaneArray
+) -> list[LaneArray]:
     """Skipped if the condition holds for no member. If it holds for some, the others keep what they have."""
-    code, scalar = evaluator.code, evaluator.scalar
+    code, scalar = ctx.code, ctx.scalars.apply
     before = [e for x in instead for e in x.ravel()]
-    olds, otherwise = [evaluator.operand(e) for e in before], scalar("not", condition)
+    olds, otherwise = [ctx.shared.operand(e) for e in before], scalar("not", condition)
     label, entry = code.fresh("unlikely"), code.block
-    code.branch(code.all_lanes(evaluator.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
-    outside, evaluator.guards = evaluator.guards, []
-    out = _evaluated_if(evaluator, condition, callee(eqn), xs)
-    guards = [scalar("or", otherwise, g) for g in evaluator.guards]
-    news = [evaluator.operand(e) for x in out for e in x.ravel()]
+    code.branch(code.all_lanes(ctx.shared.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
+    outside, ctx.assumptions.guards = ctx.assumptions.guards, []
+    out = _evaluated_if(ctx, condition, callee(eqn), xs)
+    guards = [scalar("or", otherwise, g) for g in ctx.assumptions.guards]
+    news = [ctx.shared.operand(e) for x in out for e in x.ravel()]
     if guards:
-        olds, news = [*olds, np.bool_(True)], [*news, evaluator.operand(evaluator.tree_reduce("and", guards))]
+        olds, news = [*olds, np.bool_(True)], [*news, ctx.shared.operand(ctx.scalars.tree_reduce("and", guards))]
     values = [Value("%" + code.fresh(), x.dtype) for x in news]
     phis = [
         f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
@@ -83,45 +86,43 @@ def _branch(evaluator: Any, eqn: Any, condition: Any, instead: Sequence[LaneArra
     code.lines.append(f"  br label %{label}.end")
     code.begin(f"{label}.end")
     code.lines += phis
-    evaluator.guards = [*outside, *values[len(before) :]]
+    ctx.assumptions.guards = [*outside, *values[len(before) :]]
     ends = np.cumsum([0, *(x.size for x in out)])
     return [object_array(values[a:b], x.shape) for a, b, x in zip(ends, ends[1:], out, strict=False)]
 
 
-def _evaluated_if(evaluator: Any, condition: Any, program: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
+def _evaluated_if(ctx: LoweringContext, condition: Any, program: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
     """A branch, whose loops make no pass where the condition does not hold: there they might never end."""
-    outside, evaluator.active = evaluator.active, evaluator.scalar("and", evaluator.active, condition)
-    out = evaluator.evaluate(program, list(xs))
-    evaluator.active = outside
+    outside, ctx.assumptions.active = (
+        ctx.assumptions.active,
+        ctx.scalars.apply("and", ctx.assumptions.active, condition),
+    )
+    out = ctx.evaluate(program, list(xs))
+    ctx.assumptions.active = outside
     return out
 
 
-def may_run_forever(eqn: Any) -> bool:
-    """Whether an operation is a loop of an unknown number of passes, or has one inside."""
-    return eqn.primitive.name == "while" or any(
-        may_run_forever(inner) for jaxpr in jex.jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
-    )
-
-
-def _linear_solve(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+@rule("custom_linear_solve")
+def _linear_solve(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     start = lengths.matvec + lengths.vecmat
-    return evaluator.evaluate(closed(jaxprs.solve), [*xs[start : start + lengths.solve], *xs[sum(lengths) :]])
+    return ctx.evaluate(closed(jaxprs.solve), [*xs[start : start + lengths.solve], *xs[sum(lengths) :]])
 
 
-def _cond(evaluator: Any, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[LaneArray]:
+@rule("cond")
+def _cond(ctx: LoweringContext, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[LaneArray]:
     """All branches, and the one that is meant is taken."""
     i, branches = index[()], [closed(b) for b in eqn.params["branches"]]
     if known(i):
-        return evaluator.evaluate(branches[int(np.clip(i, 0, len(branches) - 1))], list(xs))
-    scalar = evaluator.scalar
-    outs, outside, guards = [], evaluator.guards, []
+        return ctx.evaluate(branches[int(np.clip(i, 0, len(branches) - 1))], list(xs))
+    scalar = ctx.scalars.apply
+    outs, outside, guards = [], ctx.assumptions.guards, []
     tests = [scalar("eq", i, number(k, i.dtype)) for k in range(len(branches))]
     for branch, chosen in zip(branches, tests, strict=True):
-        evaluator.guards = []
-        outs.append(_evaluated_if(evaluator, chosen, branch, xs))
-        guards += [scalar("or", scalar("not", chosen), g) for g in evaluator.guards]
-    evaluator.guards = [*outside, *guards]
+        ctx.assumptions.guards = []
+        outs.append(_evaluated_if(ctx, chosen, branch, xs))
+        guards += [scalar("or", scalar("not", chosen), g) for g in ctx.assumptions.guards]
+    ctx.assumptions.guards = [*outside, *guards]
     result = outs[-1]
     for out, chosen in zip(outs[-2::-1], tests[-2::-1], strict=True):
         result = [_chosen(scalar, object_array([chosen], ()), a, b) for a, b in zip(out, result, strict=True)]
@@ -135,13 +136,14 @@ def _chosen(scalar: Callable, p: LaneArray, a: LaneArray, b: LaneArray) -> LaneA
     return object_array([scalar("select_n", q, y, x) for q, x, y in each], a.shape)
 
 
-def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+@rule("scan")
+def _scan(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """Unrolled."""
     body, nc, nk, length, reverse = scan_of(eqn.params)
     constants, carry, rows = xs[:nc], xs[nc : nc + nk], xs[nc + nk :]
     stacks: list[list[LaneArray]] = []
     for i in range(length)[:: -1 if reverse else 1]:
-        out = evaluator.evaluate(body, [*constants, *carry, *(row(r, i) for r in rows)])
+        out = ctx.evaluate(body, [*constants, *carry, *(row(r, i) for r in rows)])
         carry = out[:nk]
         stacks.append(out[nk:])
     stacks = stacks[:: -1 if reverse else 1]
@@ -150,48 +152,49 @@ def _scan(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     return [*carry, *(object_array(f, shape) for f, shape in zip(flat, shapes, strict=True))]
 
 
-def _while(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+@rule("while")
+def _while(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """Unrolled if it is known how often it goes round, else a loop of the code, after a first pass if that is known.
 
     Of many loops at once, as `vmap` makes them, there are as many conditions: all go on until the last is done, and
     those that are done stay as they are.
     """
-    params = eqn.params
-    nc, nb = params["cond_nconsts"], params["body_nconsts"]
-    cond, body = closed(params["cond_jaxpr"]), closed(params["body_jaxpr"])
-    cond_constants, body_constants, init = xs[:nc], xs[nc : nc + nb], list(xs[nc + nb :])
-    outside, evaluator.guards = evaluator.guards, []
+    loop = while_of(eqn.params)
+    cond_constants, body_constants, init = loop.split(xs)
+    outside, ctx.assumptions.guards = ctx.assumptions.guards, []
 
     def still(state: list[LaneArray]) -> LaneArray:
-        return evaluator.evaluate(cond, [*cond_constants, *state])[0]
+        return ctx.evaluate(loop.cond, [*cond_constants, *state])[0]
 
     def test(state: list[LaneArray]) -> Any:
-        return evaluator.tree_reduce("or", list(still(state).ravel()))
+        return ctx.scalars.tree_reduce("or", list(still(state).ravel()))
 
     def once(state: list[LaneArray]) -> list[LaneArray]:
-        new = evaluator.evaluate(body, [*body_constants, *state])
-        if not cond.jaxpr.outvars[0].aval.shape:
+        new = ctx.evaluate(loop.body, [*body_constants, *state])
+        if not loop.cond.jaxpr.outvars[0].aval.shape:
             return new
         going = still(state)
-        return [_chosen(evaluator.scalar, going, a, b) for a, b in zip(new, state, strict=True)]
+        return [_chosen(ctx.scalars.apply, going, a, b) for a, b in zip(new, state, strict=True)]
 
-    state, ended = _unrolled(evaluator, test, once, init)
-    guards = [*outside, *evaluator.guards]
+    state, ended = _unrolled(ctx, test, once, list(init))
+    guards = [*outside, *ctx.assumptions.guards]
     if not ended:
-        evaluator.guards = []
-        state = Loop(evaluator, test, once, state).write()
-        guards += evaluator.guards
-    evaluator.guards = guards
+        ctx.assumptions.guards = []
+        state = Loop(ctx, test, once, state).write()
+        guards += ctx.assumptions.guards
+    ctx.assumptions.guards = guards
     return state
 
 
-def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneArray]) -> tuple[list[LaneArray], bool]:
+def _unrolled(
+    ctx: LoweringContext, test: Callable, once: Callable, state: list[LaneArray]
+) -> tuple[list[LaneArray], bool]:
     """A loop of which it is known beforehand, each time, whether it goes on: its end, and that it has ended.
 
     If it is not such a loop: where it stands before the first pass of which that is not known, or after one short
     pass, of which nothing need be frozen, and where much is known that changes later.
     """
-    marks = [(evaluator.code.snapshot(), evaluator.left, list(evaluator.guards), state)]
+    marks = [(ctx.code.snapshot(), ctx.groups.left, list(ctx.assumptions.guards), state)]
     for passes in range(_LONGEST_UNROLLED):
         goes_on = test(state)
         if not known(goes_on):
@@ -199,12 +202,12 @@ def _unrolled(evaluator: Any, test: Callable, once: Callable, state: list[LaneAr
         if not goes_on:
             return state, True
         state = once(state)
-        if passes == 0 and marks[0][1] - evaluator.left <= _LONGEST_PASS:
-            marks.append((evaluator.code.snapshot(), evaluator.left, list(evaluator.guards), state))
+        if passes == 0 and marks[0][1] - ctx.groups.left <= _LONGEST_PASS:
+            marks.append((ctx.code.snapshot(), ctx.groups.left, list(ctx.assumptions.guards), state))
     else:
         marks = marks[:1]
-    mark, evaluator.left, evaluator.guards, state = marks[-1]
-    evaluator.code.rollback(mark)
+    mark, ctx.groups.left, ctx.assumptions.guards, state = marks[-1]
+    ctx.code.rollback(mark)
     return state, False
 
 
@@ -214,8 +217,8 @@ class Loop:
     Members that are done are frozen while the others of their group go on.
     """
 
-    def __init__(self, evaluator: Any, test: Callable, once: Callable, init: list[LaneArray]):
-        self.evaluator, self.code, self.test, self.once = evaluator, evaluator.code, test, once
+    def __init__(self, ctx: LoweringContext, test: Callable, once: Callable, init: list[LaneArray]):
+        self.ctx, self.code, self.test, self.once = ctx, ctx.code, test, once
         self.shapes = [x.shape for x in init]
         self.flat = [e for x in init for e in x.ravel()]
         self.moving = [not known(e) for e in self.flat]
@@ -244,23 +247,23 @@ class Loop:
 
         A known entry is taken to stay what it is. If the body changes some, the loop is written anew, where these move.
         """
-        evaluator = self.evaluator
+        ctx = self.ctx
         while True:
-            mark, left = self.code.snapshot(), evaluator.left
+            mark, left = self.code.snapshot(), ctx.groups.left
             if (state := self.attempt()) is not None:
                 return state
             self.code.rollback(mark)
-            evaluator.left, evaluator.guards = left, []
+            ctx.groups.left, ctx.assumptions.guards = left, []
 
     def attempt(self) -> list[LaneArray] | None:
         """The loop as it is if nothing else moves; None if something does, which is noted."""
-        evaluator, code = self.evaluator, self.code
+        ctx, code = self.ctx, self.code
         label, entry, values, fine = code.fresh("loop"), code.block, self.heads(), Value("%" + code.fresh(), bool)
-        starts = [evaluator.operand(e) for e in self.moved(self.flat)]
+        starts = [ctx.shared.operand(e) for e in self.moved(self.flat)]
         code.lines.append(f"  br label %{label}.head")
         code.begin(f"{label}.head")
         top = len(code.lines)
-        p = evaluator.operand(evaluator.scalar("and", evaluator.active, self.test(self.tree(values))))
+        p = ctx.shared.operand(ctx.scalars.apply("and", ctx.assumptions.active, self.test(self.tree(values))))
         going = code.all_lanes(p, "or")
         code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
         code.begin(f"{label}.body")
@@ -269,8 +272,8 @@ class Loop:
         if moving != self.moving:
             self.moving = moving
             return None
-        out = [evaluator.operand(y) for y in self.moved(after)]
-        still = evaluator.operand(evaluator.tree_reduce("and", [fine, *evaluator.guards]))
+        out = [ctx.shared.operand(y) for y in self.moved(after)]
+        still = ctx.shared.operand(ctx.scalars.tree_reduce("and", [fine, *ctx.assumptions.guards]))
         if code.width > 1:
             out = [code.select(p, y, x) for y, x in zip(out, values, strict=True)]
             still = code.select(p, still, fine)
@@ -281,20 +284,13 @@ class Loop:
         code.lines[top:top] = phis
         code.lines.append(f"  br label %{label}.head")
         code.begin(f"{label}.exit")
-        evaluator.guards = [fine]
+        ctx.assumptions.guards = [fine]
         return self.tree(values)
 
 
-_HINTS: dict[Any, Callable] = {
+_HINTS: dict[Any, Rule] = {
     likely_p: _likely,
     no_fma_p: _no_fma,
     low_precision_p: _low_precision,
     unlikely_p: _unlikely,
-}
-RULES = {
-    **{name: _call for name in CALLS},
-    "cond": _cond,
-    "custom_linear_solve": _linear_solve,
-    "scan": _scan,
-    "while": _while,
 }

@@ -11,9 +11,25 @@ from jax import lax
 from jaxtyping import Array
 
 from ..errors import NotCompilable
+from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray
 
 
+def _decomposed(name: str) -> Callable[[Callable], Callable]:
+    """Register a function of arrays, which is lowered in place of the primitive of this name."""
+
+    def register(function: Callable) -> Callable:
+        @rule(name)
+        def lower(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+            structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+            return ctx.evaluate(jax.make_jaxpr(partial(function, **eqn.params))(*structs), list(xs))
+
+        return function
+
+    return register
+
+
+@_decomposed("polynomial")
 def _horner(x: Array, *coefficients: Array, unroll: int | None = None) -> Array:
     """JAX 0.12: Σ cₖ xᵏ, lowest first."""
     out = coefficients[-1]
@@ -22,6 +38,7 @@ def _horner(x: Array, *coefficients: Array, unroll: int | None = None) -> Array:
     return out
 
 
+@_decomposed("cumlogsumexp")
 def _cumlogsumexp(x: Array, axis: int, reverse: bool) -> Array:
     rows = jnp.moveaxis(x, axis, 0)
     order = range(len(rows))[:: -1 if reverse else 1]
@@ -32,6 +49,7 @@ def _cumlogsumexp(x: Array, axis: int, reverse: bool) -> Array:
     return jnp.moveaxis(jnp.stack(out), 0, axis) if out else x
 
 
+@_decomposed("reduce_precision")
 def _reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
     """Rounded to even at the last bit that is kept; then what is too large is ∞, and what is too small is 0."""
     info = jnp.finfo(x.dtype)
@@ -51,6 +69,7 @@ def _reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array
     return jnp.where(jnp.isnan(x), x, y)
 
 
+@_decomposed("lu")
 def _lu(a: Array) -> tuple[Array, Array, Array]:
     """P A = L U by elimination, the largest element of what is left of a column as its pivot."""
     if a.ndim != 2:
@@ -74,6 +93,7 @@ def _lu(a: Array) -> tuple[Array, Array, Array]:
     return jnp.stack(rows), jnp.stack(pivots).astype(jnp.int32), jnp.stack(order)
 
 
+@_decomposed("cholesky")
 def _cholesky(a: Array) -> Array:
     """A = L Lᵀ, column by column."""
     if a.ndim != 2:
@@ -101,22 +121,7 @@ def _reduce_window(x: Array, *, start: Any, how: Callable, **params: Any) -> Arr
     return jnp.zeros(()) if out is None else out
 
 
-def _rule(function: Callable) -> Callable[..., list[LaneArray]]:
-    def rule(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-        structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-        return evaluator.evaluate(jax.make_jaxpr(partial(function, **eqn.params))(*structs), list(xs))
-
-    return rule
-
-
-RULES = {
-    "cholesky": _rule(_cholesky),
-    "cumlogsumexp": _rule(_cumlogsumexp),
-    "lu": _rule(_lu),
-    "one_minus_square": _rule(lambda x: (1 + x) * (1 - x)),
-    "polynomial": _rule(_horner),
-    "reduce_precision": _rule(_reduce_precision),
-    "reduce_window_max": _rule(partial(_reduce_window, start=-np.inf, how=lax.max)),
-    "reduce_window_min": _rule(partial(_reduce_window, start=np.inf, how=lax.min)),
-    "reduce_window_sum": _rule(partial(_reduce_window, start=0.0, how=lax.add)),
-}
+_decomposed("one_minus_square")(lambda x: (1 + x) * (1 - x))
+_decomposed("reduce_window_max")(partial(_reduce_window, start=-np.inf, how=lax.max))
+_decomposed("reduce_window_min")(partial(_reduce_window, start=np.inf, how=lax.min))
+_decomposed("reduce_window_sum")(partial(_reduce_window, start=0.0, how=lax.add))

@@ -13,6 +13,7 @@ from jax.lax import GatherScatterMode
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array
+from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray, known, number
 
 MOST_CHOICES = 64
@@ -56,13 +57,13 @@ def _shifted(where: list[int], axes: Sequence[int], start: Sequence[int]) -> tup
 class Choice:
     """Chooses by one row of indices, each of which may be 0 … last."""
 
-    def __init__(self, evaluator: Any, start: Start, lasts: Sequence[int], clip: bool):
-        self.evaluator, self.lasts = evaluator, lasts
+    def __init__(self, ctx: LoweringContext, start: Start, lasts: Sequence[int], clip: bool):
+        self.ctx, self.lasts = ctx, lasts
         start = [self._wide(i, last) for i, last in zip(start, lasts, strict=True)]
         self.inside: Any = np.True_  # whether all are within bounds
         for i, last in zip(start, lasts, strict=True):
             for test, bound in (("ge", 0), ("le", last)):
-                self.inside = evaluator.scalar("and", self.inside, evaluator.scalar(test, i, number(bound, i.dtype)))
+                self.inside = ctx.scalars.apply("and", self.inside, ctx.scalars.apply(test, i, number(bound, i.dtype)))
         if clip:
             start = [self._clipped(i, last) for i, last in zip(start, lasts, strict=True)]
         self.start = start
@@ -73,17 +74,17 @@ class Choice:
                 f"native code supports at most {MOST_CHOICES}."
             )
         self.tests = [
-            None if known(i) else [evaluator.scalar("eq", i, number(v, i.dtype)) for v in range(last + 1)]
+            None if known(i) else [ctx.scalars.apply("eq", i, number(v, i.dtype)) for v in range(last + 1)]
             for i, last in zip(start, lasts, strict=True)
         ]
 
     def _wide(self, i: Any, last: int) -> Any:
         """The index as a number of a type that `last` fits into too."""
-        return i if last <= np.iinfo(i.dtype).max else self.evaluator.converted(i, np.int64)
+        return i if last <= np.iinfo(i.dtype).max else self.ctx.scalars.convert(i, np.int64)
 
     def _clipped(self, i: Any, last: int) -> Any:
-        low = self.evaluator.scalar("min", i, number(last, i.dtype))
-        return self.evaluator.scalar("max", low, number(0, i.dtype))
+        low = self.ctx.scalars.apply("min", i, number(last, i.dtype))
+        return self.ctx.scalars.apply("max", low, number(0, i.dtype))
 
     def one_of(self, element: Callable[[tuple[int, ...]], Any], chosen: tuple[int, ...] = ()) -> Any:
         """element(start): one of those that there may be."""
@@ -95,7 +96,7 @@ class Choice:
             return self.one_of(element, (*chosen, int(self.start[axis])))
         out = self.one_of(element, (*chosen, 0))
         for v in range(1, self.lasts[axis] + 1):
-            out = self.evaluator.scalar("select_n", tests[v], out, self.one_of(element, (*chosen, v)))
+            out = self.ctx.scalars.apply("select_n", tests[v], out, self.one_of(element, (*chosen, v)))
         return out
 
     def cases(self, chosen: tuple[int, ...] = (), condition: Any = np.True_) -> Iterator[tuple[tuple[int, ...], Any]]:
@@ -108,10 +109,11 @@ class Choice:
                 yield from self.cases((*chosen, int(self.start[axis])), condition)
         else:
             for v, test in enumerate(tests):
-                yield from self.cases((*chosen, v), self.evaluator.scalar("and", condition, test))
+                yield from self.cases((*chosen, v), self.ctx.scalars.apply("and", condition, test))
 
 
-def _gather(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray) -> list[LaneArray]:
+@rule("gather")
+def _gather(ctx: LoweringContext, eqn: Any, x: LaneArray, indices: LaneArray) -> list[LaneArray]:
     params, aval = eqn.params, eqn.outvars[0].aval
     dims, mode = params["dimension_numbers"], GatherScatterMode.from_any(params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
@@ -132,13 +134,13 @@ def _gather(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray) -> list[
     def taken(at: tuple[int, ...]) -> Any:
         row, where = axes.place(at, x.ndim)
         if row not in choices:
-            choices[row] = Choice(evaluator, list(indices[row]), lasts, clip=True)
+            choices[row] = Choice(ctx, list(indices[row]), lasts, clip=True)
         choice = choices[row]
         element = (
             choice.one_of(lambda start: x[_shifted(where, axes.starts, start)]) if min(lasts, default=0) >= 0 else fill
         )
         if mode == GatherScatterMode.FILL_OR_DROP:
-            return evaluator.scalar("select_n", choice.inside, fill, element)
+            return ctx.scalars.apply("select_n", choice.inside, fill, element)
         return element
 
     return [object_array([taken(at) for at in np.ndindex(*aval.shape)], aval.shape)]
@@ -155,7 +157,8 @@ def _fill_value(value: Any, dtype: Any) -> Any:
     return number(np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max, dtype)
 
 
-def _scatter(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray, updates: LaneArray) -> list[LaneArray]:
+@rule(*_UPDATES, *(name.replace("-", "_") for name in _UPDATES))
+def _scatter(ctx: LoweringContext, eqn: Any, x: LaneArray, indices: LaneArray, updates: LaneArray) -> list[LaneArray]:
     """Update after update; those whose window is not within bounds are dropped, or moved inside."""
     dims, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
@@ -175,18 +178,19 @@ def _scatter(evaluator: Any, eqn: Any, x: LaneArray, indices: LaneArray, updates
     for at in np.ndindex(*updates.shape):
         row, where = axes.place(at, x.ndim)
         if row not in choices:
-            choices[row] = Choice(evaluator, list(indices[row]), lasts, mode == GatherScatterMode.CLIP)
+            choices[row] = Choice(ctx, list(indices[row]), lasts, mode == GatherScatterMode.CLIP)
         for start, condition in choices[row].cases():
             i = _shifted(where, axes.starts, start)
-            new = updates[at] if how is None else evaluator.scalar(how, out[i], updates[at])
-            out[i] = evaluator.scalar("select_n", condition, out[i], new)
+            new = updates[at] if how is None else ctx.scalars.apply(how, out[i], updates[at])
+            out[i] = ctx.scalars.apply("select_n", condition, out[i], new)
     return [out]
 
 
-def _dynamic_slice(evaluator: Any, eqn: Any, x: LaneArray, *start: LaneArray) -> list[LaneArray]:
+@rule("dynamic_slice")
+def _dynamic_slice(ctx: LoweringContext, eqn: Any, x: LaneArray, *start: LaneArray) -> list[LaneArray]:
     sizes = eqn.params["slice_sizes"]
     lasts = [n - size for n, size in zip(x.shape, sizes, strict=True)]
-    choice = Choice(evaluator, [i[()] for i in start], lasts, clip=True)
+    choice = Choice(ctx, [i[()] for i in start], lasts, clip=True)
 
     def taken(at: tuple[int, ...]) -> Any:
         return choice.one_of(lambda start: x[tuple(i + j for i, j in zip(start, at, strict=True))])
@@ -194,9 +198,12 @@ def _dynamic_slice(evaluator: Any, eqn: Any, x: LaneArray, *start: LaneArray) ->
     return [object_array([taken(at) for at in np.ndindex(*sizes)], tuple(sizes))]
 
 
-def _dynamic_update_slice(evaluator: Any, eqn: Any, x: LaneArray, new: LaneArray, *start: LaneArray) -> list[LaneArray]:
+@rule("dynamic_update_slice")
+def _dynamic_update_slice(
+    ctx: LoweringContext, eqn: Any, x: LaneArray, new: LaneArray, *start: LaneArray
+) -> list[LaneArray]:
     lasts = [n - size for n, size in zip(x.shape, new.shape, strict=True)]
-    choice = Choice(evaluator, [i[()] for i in start], lasts, clip=True)
+    choice = Choice(ctx, [i[()] for i in start], lasts, clip=True)
 
     def taken(at: tuple[int, ...]) -> Any:
         def element(start: tuple[int, ...]) -> Any:
@@ -206,12 +213,3 @@ def _dynamic_update_slice(evaluator: Any, eqn: Any, x: LaneArray, new: LaneArray
         return choice.one_of(element)
 
     return [object_array([taken(at) for at in np.ndindex(*x.shape)], x.shape)]
-
-
-RULES = {
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice,
-    "gather": _gather,
-    **{name: _scatter for name in _UPDATES},
-    **{name.replace("-", "_"): _scatter for name in _UPDATES},
-}

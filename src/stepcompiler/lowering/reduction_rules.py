@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array, row
 from ..jaxprs.equations import closed
+from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray, number
 
 _REDUCTIONS = {
@@ -35,16 +36,18 @@ def _of_nothing(name: str, dtype: Any) -> Any:
     return number(-1 if name == "and" else 0, dtype)
 
 
-def _reduce(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+@rule(*_REDUCTIONS)
+def _reduce(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
     name, axes, dtype = _REDUCTIONS[eqn.primitive.name], eqn.params["axes"], eqn.outvars[0].aval.dtype
     kept = [a for a in range(x.ndim) if a not in axes]
     shape = tuple(x.shape[a] for a in kept)
     rows = x.transpose(*kept, *axes).reshape(math.prod(shape), math.prod(x.shape[a] for a in axes))
-    one = lambda i: evaluator.tree_reduce(name, list(rows[i])) if rows.shape[1] else _of_nothing(name, dtype)
-    return [object_array(evaluator.each(one, shape), shape)]
+    one = lambda i: ctx.scalars.tree_reduce(name, list(rows[i])) if rows.shape[1] else _of_nothing(name, dtype)
+    return [object_array(ctx.groups.each(one, shape), shape)]
 
 
-def _reduce_by(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+@rule("reduce")
+def _reduce_by(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """Element after element, by a program of its own."""
     body, axes, count = closed(eqn.params["jaxpr"]), eqn.params["dimensions"], len(xs) // 2
     kept = [a for a in range(xs[0].ndim) if a not in axes]
@@ -55,23 +58,25 @@ def _reduce_by(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     for i in range(math.prod(shape)):
         values = list(xs[count:])
         for k in range(size):
-            values = evaluator.evaluate(body, [*values, *(row(r[i], k) for r in rows)])
+            values = ctx.evaluate(body, [*values, *(row(r[i], k) for r in rows)])
         for o, v in zip(out, values, strict=True):
             o[i] = v[()]
     return [o.reshape(shape) for o in out]
 
 
-def _cumulate(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
+@rule(*_CUMULATIVE)
+def _cumulate(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
     name, axis = _CUMULATIVE[eqn.primitive.name], eqn.params["axis"]
     rows = np.moveaxis(x, axis, 0).copy()
     order = range(len(rows))[:: -1 if eqn.params["reverse"] else 1]
     for a, b in itertools.pairwise(order):
         for index in np.ndindex(*rows.shape[1:]):
-            rows[(b, *index)] = evaluator.scalar(name, rows[(a, *index)], rows[(b, *index)])
+            rows[(b, *index)] = ctx.scalars.apply(name, rows[(a, *index)], rows[(b, *index)])
     return [np.moveaxis(rows, 0, axis)]
 
 
-def _dot(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
+@rule("dot_general")
+def _dot(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
     (ca, cb), (ba, bb) = eqn.params["dimension_numbers"]
     dtype = eqn.outvars[0].aval.dtype
     fa = [i for i in range(a.ndim) if i not in (*ca, *ba)]
@@ -81,46 +86,45 @@ def _dot(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray
     left = a.transpose(*ba, *fa, *ca).reshape(math.prod(lead), math.prod(a.shape[i] for i in fa), k)
     right = b.transpose(*bb, *fb, *cb).reshape(math.prod(lead), math.prod(b.shape[i] for i in fb), k)
     shape = (*lead, *(a.shape[i] for i in fa), *(b.shape[i] for i in fb))
-    left, right = (object_array([evaluator.converted(e, dtype) for e in x.flat], x.shape) for x in (left, right))
+    left, right = (object_array([ctx.scalars.convert(e, dtype) for e in x.flat], x.shape) for x in (left, right))
     places = list(np.ndindex(left.shape[0], left.shape[1], right.shape[1]))
 
     def one(n: int) -> Any:
         g, i, j = places[n]
-        terms = evaluator.each(lambda m: evaluator.scalar("mul", left[g, i, m], right[g, j, m]), (k,))
-        return evaluator.tree_reduce("add", terms) if terms else number(0, dtype)
+        terms = ctx.groups.each(lambda m: ctx.scalars.apply("mul", left[g, i, m], right[g, j, m]), (k,))
+        return ctx.scalars.tree_reduce("add", terms) if terms else number(0, dtype)
 
-    return [object_array(evaluator.each(one, shape), shape)]
+    return [object_array(ctx.groups.each(one, shape), shape)]
 
 
-def _extreme(test: str) -> Any:
+@rule("argmax", "argmin")
+def _extreme(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
     """The first index of the largest or smallest element, or of the first NaN."""
-
-    def rule(evaluator: Any, eqn: Any, x: LaneArray) -> list[LaneArray]:
-        (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
-        rows = np.moveaxis(x, axis, 0)
-        out = []
-        for column in rows.reshape(len(rows), -1).T:
-            best, at = column[0], number(0, dtype)
-            for i, y in enumerate(column[1:], 1):
-                better = _before(evaluator, test, y, best)
-                best = evaluator.scalar("select_n", better, best, y)
-                at = evaluator.scalar("select_n", better, at, number(i, dtype))
-            out.append(at)
-        return [object_array(out, rows.shape[1:])]
-
-    return rule
+    test = "gt" if eqn.primitive.name == "argmax" else "lt"
+    (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
+    rows = np.moveaxis(x, axis, 0)
+    out = []
+    for column in rows.reshape(len(rows), -1).T:
+        best, at = column[0], number(0, dtype)
+        for i, y in enumerate(column[1:], 1):
+            better = _before(ctx, test, y, best)
+            best = ctx.scalars.apply("select_n", better, best, y)
+            at = ctx.scalars.apply("select_n", better, at, number(i, dtype))
+        out.append(at)
+    return [object_array(out, rows.shape[1:])]
 
 
-def _before(evaluator: Any, test: str, x: Any, y: Any) -> Any:
+def _before(ctx: LoweringContext, test: str, x: Any, y: Any) -> Any:
     """Whether x is beyond y, NaN being beyond all numbers."""
-    beyond = evaluator.scalar(test, x, y)
+    beyond = ctx.scalars.apply(test, x, y)
     if x.dtype.kind != "f":
         return beyond
-    new = evaluator.scalar("and", evaluator.scalar("ne", x, x), evaluator.scalar("eq", y, y))
-    return evaluator.scalar("or", beyond, new)
+    new = ctx.scalars.apply("and", ctx.scalars.apply("ne", x, x), ctx.scalars.apply("eq", y, y))
+    return ctx.scalars.apply("or", beyond, new)
 
 
-def _sort(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+@rule("sort")
+def _sort(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
     """Neighbours change places if they stand wrong: by the first key, then by the next; equal ones stay in order.
 
     Zeros are equal whatever their sign, and NaN comes last.
@@ -131,31 +135,32 @@ def _sort(evaluator: Any, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
         for end in range(len(rows[0]) - 1, 0, -1):
             for i in range(end):
                 here, there = (i, *index), (i + 1, *index)
-                wrong = _precedes(evaluator, [(r[there], r[here]) for r in rows[:keys]])
+                wrong = _precedes(ctx, [(r[there], r[here]) for r in rows[:keys]])
                 for r in rows:
                     a, b = r[here], r[there]
-                    r[here] = evaluator.scalar("select_n", wrong, a, b)
-                    r[there] = evaluator.scalar("select_n", wrong, b, a)
+                    r[here] = ctx.scalars.apply("select_n", wrong, a, b)
+                    r[there] = ctx.scalars.apply("select_n", wrong, b, a)
     return [np.moveaxis(r, 0, axis) for r in rows]
 
 
-def _precedes(evaluator: Any, pairs: list[tuple[Any, Any]]) -> Any:
+def _precedes(ctx: LoweringContext, pairs: list[tuple[Any, Any]]) -> Any:
     """Whether the first ones of pairs (x, y) of keys come before the second ones."""
     (x, y), *more = pairs
-    before = evaluator.scalar("lt", x, y)
+    before = ctx.scalars.apply("lt", x, y)
     if x.dtype.kind == "f":
-        last = evaluator.scalar("and", evaluator.scalar("eq", x, x), evaluator.scalar("ne", y, y))
-        before = evaluator.scalar("or", before, last)
+        last = ctx.scalars.apply("and", ctx.scalars.apply("eq", x, x), ctx.scalars.apply("ne", y, y))
+        before = ctx.scalars.apply("or", before, last)
     if not more:
         return before
-    same = evaluator.scalar("eq", x, y)
+    same = ctx.scalars.apply("eq", x, y)
     if x.dtype.kind == "f":
-        both = evaluator.scalar("and", evaluator.scalar("ne", x, x), evaluator.scalar("ne", y, y))
-        same = evaluator.scalar("or", same, both)
-    return evaluator.scalar("or", before, evaluator.scalar("and", same, _precedes(evaluator, more)))
+        both = ctx.scalars.apply("and", ctx.scalars.apply("ne", x, x), ctx.scalars.apply("ne", y, y))
+        same = ctx.scalars.apply("or", same, both)
+    return ctx.scalars.apply("or", before, ctx.scalars.apply("and", same, _precedes(ctx, more)))
 
 
-def _triangular_solve(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
+@rule("triangular_solve")
+def _triangular_solve(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
     """By substitution."""
     params = eqn.params
     if a.ndim != 2 or params["conjugate_a"]:
@@ -167,20 +172,10 @@ def _triangular_solve(evaluator: Any, eqn: Any, a: LaneArray, b: LaneArray) -> l
     order = list(range(len(a)))[:: 1 if lower else -1]
     for column in b.T:  # a view: what is set is set in b
         for k, i in enumerate(order):
-            terms = [evaluator.scalar("mul", a[i, j], column[j]) for j in order[:k]]
-            value = evaluator.scalar("sub", column[i], evaluator.tree_reduce("add", terms)) if terms else column[i]
-            column[i] = value if params["unit_diagonal"] else evaluator.scalar("div", value, a[i, i])
+            terms = [ctx.scalars.apply("mul", a[i, j], column[j]) for j in order[:k]]
+            value = ctx.scalars.apply("sub", column[i], ctx.scalars.tree_reduce("add", terms)) if terms else column[i]
+            column[i] = value if params["unit_diagonal"] else ctx.scalars.apply("div", value, a[i, i])
     return [b if params["left_side"] else b.T]
 
 
 FOLDED = frozenset([*_REDUCTIONS, "dot_general"])  # whose rules are used also if nothing varies
-RULES = {
-    **{name: _reduce for name in _REDUCTIONS},
-    **{name: _cumulate for name in _CUMULATIVE},
-    "argmax": _extreme("gt"),
-    "argmin": _extreme("lt"),
-    "dot_general": _dot,
-    "reduce": _reduce_by,
-    "sort": _sort,
-    "triangular_solve": _triangular_solve,
-}

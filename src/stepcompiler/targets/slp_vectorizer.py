@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend import core as jex
 
-from ..jaxprs.equations import closed
+from ..jaxprs.equations import inner_programs
 
 SIZE = 8  # numbers of a pack
 FEWEST = 3  # equal operations that are worth a pack
@@ -57,10 +56,9 @@ def copies_of(jaxpr: Any) -> int | None:
 
     def count(jaxpr: Any) -> None:
         for eqn in jaxpr.eqns:
-            parts = [s for p in eqn.params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
-            inside = [closed(s).jaxpr for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
+            inside = inner_programs(eqn.params)
             for program in inside:
-                count(program)
+                count(program.jaxpr)
             for v in () if inside else eqn.outvars:
                 if len(getattr(v.aval, "shape", ())) > 1:
                     lengths[max(v.aval.shape)] += math.prod(v.aval.shape)

@@ -143,6 +143,24 @@ def test_of_a_run():
     check(partial(number, cj.SO3(), "left", cj.TMK()), inputs(cj.SO3(), cj.TMK(), group=False))
 
 
+MIXED = np.diag([1j, 1j, 1j, -1j, -1j, -1j, 0, 0, 0])  # an element of su(9) with eigenvalues that meet
+PARTS = {
+    "φ₁ by substeps": (cj.StructureConstants(SO4), "dexp", np.full(6, 0.4)),
+    "φ₁ by eigenvectors": (cj.SU(9), "dexp", np.asarray(cj.SU(9).coordinates(jnp.asarray(MIXED)))),
+    "exp by eigenvectors": (cj.SU(9), "flow", np.asarray(cj.SU(9).coordinates(jnp.asarray(MIXED)))),
+    "many factors": (cj.SO3() ** 4096, "flow", np.full(3 * 4096, 0.4)),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_of_functions_with_rules(part):
+    """Also where eigenvalues meet, at which those of eigenvectors are infinite."""
+    algebra, name, sigma = PARTS[part]
+    mu = algebra.element(jnp.cos(jnp.arange(algebra.dim)))
+    moved = lambda x: getattr(algebra, name)(algebra.element(x["sigma"]), mu)
+    check(lambda x: jnp.sum(jnp.sin(algebra.coordinates(moved(x)))), {"sigma": sigma})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(("name", "method"), CASES)

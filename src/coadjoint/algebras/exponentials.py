@@ -88,7 +88,7 @@ def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n
 @mean_flow.def_rule
 def _mean_flow_slope(out, primals, tangents):
     """With explicit matrices, hence transposable."""
-    along = [jnp.zeros_like(x) if t is None else t for x, t in zip(primals, tangents, strict=True)]
+    along = tuple(jnp.zeros_like(x) if t is None else t for x, t in zip(primals, tangents, strict=True))
     return jax.jvp(lambda a, v: phi1(a) @ v, primals, along)[1]
 
 

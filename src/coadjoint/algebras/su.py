@@ -108,8 +108,7 @@ class SU(LieAlgebra):
         """In the eigenbasis of σ, where ad_σ is diagonal with entries i(λ_j − λ_k); dense up to dimension 64."""
         if self.dim <= _LARGEST_DENSE:  # differentiable where eigenvalues meet
             return super().dexp(sigma, zeta)
-        lam, v = jnp.linalg.eigh(-1j * sigma)
-        return v @ (_phi1(lam[:, None] - lam) * (dagger(v) @ zeta @ v)) @ dagger(v)
+        return _dexp(sigma, zeta)
 
     def dexp_star(self, sigma: Matrix, mu: Matrix) -> Matrix:
         """dexp_{−σ} μ, since ad*_σ = ad_{−σ}."""
@@ -275,6 +274,20 @@ def exp_skew(sigma: Matrix) -> Matrix:
 def _exp_skew_slope(out, primals, tangents):
     """By products, which are smooth where eigenvalues meet; those of `eigh` are not."""
     return jax.jvp(expm, primals, tangents)[1]
+
+
+@custom_derivative
+def _dexp(sigma: Matrix, zeta: Matrix) -> Matrix:
+    """In the eigenbasis of σ."""
+    lam, v = jnp.linalg.eigh(-1j * sigma)
+    return v @ (_phi1(lam[:, None] - lam) * (dagger(v) @ zeta @ v)) @ dagger(v)
+
+
+@_dexp.def_rule
+def _dexp_slope(out, primals, tangents):
+    """That of (D exp(σ) ζ) e^{−σ}, by products."""
+    along = tuple(jnp.zeros_like(x) if t is None else t for x, t in zip(primals, tangents, strict=True))
+    return jax.jvp(lambda s, z: jax.jvp(expm, (s,), (z,))[1] @ expm(-s), primals, along)[1]
 
 
 @custom_derivative

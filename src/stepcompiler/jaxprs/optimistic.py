@@ -42,8 +42,8 @@ def optimistic_map(fn: Callable, *args: PyTree) -> PyTree:
 @optimistic_map.def_rule
 def _optimistic_map_slope(out: PyTree, primals: tuple, tangents: tuple) -> PyTree:
     """That of a map without assumptions."""
-    fn, *args = primals
-    along = jax.tree.map(lambda x, t: jnp.zeros_like(x) if t is None else t, tuple(args), tangents[1:])
+    fn, args = primals[0], primals[1:]
+    along = jax.tree.map(lambda x, t: jnp.zeros_like(x) if t is None else t, args, tangents[1:])
     return jax.jvp(lambda *args: jax.lax.map(lambda part: jax.vmap(fn)(*part), args), args, along)[1]
 
 

@@ -17,11 +17,11 @@ PAGES = {
     "algebras": ("Lie algebras", ("coadjoint.algebras",)),
     "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.runtime",)),
     "integrators": ("Integrators", ("coadjoint.integrators", "coadjoint.numerics.rootfind")),
-    "drivers": ("Paths", ("coadjoint.drivers",)),
+    "drivers": ("Drivers: Brownian and prescribed paths", ("coadjoint.drivers",)),
     "stores": ("Stores and experiments", ("coadjoint.store", "coadjoint.experiments")),
     "study": ("Convergence studies", ("coadjoint.study",)),
     "models": ("Models", ()),
-    "more": ("More", ()),
+    "more": ("Exceptions and internals", ()),
 }
 
 
@@ -93,7 +93,7 @@ def _command() -> str:
     from coadjoint.command.cli import app
 
     top: Any = get_command(app)
-    lines = ["# The command", "", top.help or "", ""]
+    lines = ["# The command line", "", top.help or "", ""]
     for name, command in top.commands.items():
         lines += [f"## coadjoint {name}", "", command.help or "", "", "| | | |", "|---|---|---|"]
         for p in command.params:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import coadjoint as cj
 
@@ -93,6 +93,7 @@ def _command() -> str:
     from coadjoint.command.cli import app
 
     top: Any = get_command(app)
+    functions = {c.name or c.callback.__name__: c.callback for c in app.registered_commands if c.callback}
     lines = ["# The command line", "", top.help or "", ""]
     for name, command in top.commands.items():
         lines += [f"## coadjoint {name}", "", command.help or "", "", "| | | |", "|---|---|---|"]
@@ -100,12 +101,19 @@ def _command() -> str:
             if p.name == "help":
                 continue
             words = p.metavar or p.name.upper() if p.param_type_name == "argument" else ", ".join(p.opts)
-            choices = list(type(p.default)) if isinstance(p.default, Enum) else []
+            choices = _choices(functions[name], p.name)
             about = (p.help or "").replace("|", "\\|") + (f" One of: {', '.join(choices)}." if choices else "")
             default = "required" if p.required else _default(p)
             lines.append(f"| `{words}` | {about} | {default} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _choices(function: Any, name: str) -> list[str]:
+    """The values of an argument whose type is an enumeration, or that and None."""
+    kind = get_type_hints(function).get(name)
+    found = [k for k in (kind, *get_args(kind)) if inspect.isclass(k) and issubclass(k, Enum)]
+    return [str(choice.value) for choice in found[0]] if found else []
 
 
 def _word(value: Any) -> str:

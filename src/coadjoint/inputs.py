@@ -25,6 +25,8 @@ from stepcompiler.jaxprs.interning import Constant
 from .numerics import validation
 from .numerics.signatures import check_function
 
+__all__ = ["Input", "constant", "cubic", "linear", "modulated", "periodic", "piecewise", "table"]
+
 _FEW = 32  # pieces up to which all times are compared
 _EDGE = 1e-12  # relative to the times, by which a time may lie outside because of round-off
 

@@ -227,12 +227,6 @@ def white_torque(f: Any, scale: Callable[..., Any] | None = None) -> Any:
     ------
     TypeError, ValueError
         If `f` is not finite or not numeric, or if both `f` and `scale` are functions.
-
-    Examples
-    --------
-    >>> import coadjoint as cj
-    >>> kicks = cj.white_torque([0.1, 0.0, 0.0])
-    >>> system = cj.System(cj.SO3(), lambda mu: mu @ mu / 2, noise=[kicks])
     """
     return WhiteTorque(salt(f, scale))
 

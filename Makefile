@@ -21,8 +21,8 @@ test: $(READY) ## run the tests
 
 # The other end of what is supported: the newest Python on the machine, the newest releases of everything. What depends
 # on them: laws, native code (which must be taken), stores, the pages.
-NEWEST := tests/laws tests/stepcompiler $(wildcard $(patsubst %,tests/unit/test_%.py,\
-	backends clusters combinations dependencies doubledouble kill lanes* native* old_stores readme store))
+NEWEST := tests/laws tests/stepcompiler $(patsubst %,tests/unit/%.py,runtime/test_backends clusters/test_clusters\
+	test_combinations test_dependencies numerics/test_doubledouble store/test_kill store/test_store test_readme)
 
 test-newest: $(READY) ## run the tests of what depends on versions, with the newest of everything
 	.ci/newest $(PARALLEL) $(NEWEST)

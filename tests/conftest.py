@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported: idle threads of BLAS keep cores busy
 
 import jax
+import jax.monitoring
 import pytest
 from hypothesis import settings
 from jax._src import compilation_cache
@@ -138,3 +140,31 @@ def forget_programs(memory_kept):
     if memory > memory_kept[0] + LARGEST_GROWTH or not pages.exists():
         jax.clear_caches()
         memory_kept[0] = memory
+
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+_compiled = [0]
+
+
+def _count(event, seconds, **_):
+    _compiled[0] += event == COMPILED
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+class Count:
+    n = 0
+
+
+@pytest.fixture
+def compilations():
+    """`with compilations() as count: …`: afterwards count.n is the number of programs that XLA compiled."""
+
+    @contextmanager
+    def counting():
+        count, before = Count(), _compiled[0]
+        yield count
+        count.n = _compiled[0] - before
+
+    return counting

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from natively import called, made
+from native_steps import called, made
 
 from stepcompiler.errors import NotCompilable
 from stepcompiler.hints import no_fma

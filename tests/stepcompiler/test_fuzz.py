@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 from jax import lax
-from natively import called, made
+from native_steps import called, made
 from programs import SAMPLES, gradient, program, reference
 
 from stepcompiler.errors import NotCompilable

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hamiltonians import Kinds
-from natively import called, made
+from native_steps import called, made
 from numpy_jaxpr import Noise, Unsupported, evaluate
 
 import coadjoint as cj

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 from jax import lax
-from natively import called, made
+from native_steps import called, made
 
 from stepcompiler.mathematics import FUNCTIONS
 from stepcompiler.targets import cpu

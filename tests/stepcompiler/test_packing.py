@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from natively import called, made
+from native_steps import called, made
 from programs import gradient, program
 
 import coadjoint as cj

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from natively import compiled
+from native_steps import compiled
 
 import coadjoint as cj
 from stepcompiler.errors import NotCompilable

@@ -106,7 +106,7 @@ def test_docstrings_cite(reference):
 
 
 UNTRIED = {f"docs/guides/{name}.md" for name in ("gpus", "dask", "devices", "from/diffrax")}  # need more than CI has
-UNTRIED |= {"docs/development/xla.md"}  # shows wrong results of XLA with all its passes: tests/unit/test_updates.py
+UNTRIED |= {"docs/development/xla.md"}  # shows wrong results of XLA, which tests/stepcompiler/test_updates.py tests
 
 
 def test_every_page_with_examples_is_run():

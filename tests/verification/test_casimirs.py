@@ -11,7 +11,17 @@ from algebras import SL2, SO4
 import coadjoint as cj
 from coadjoint.algebras.casimirs import knows_all_casimirs
 
-from .tools import INERTIAS, INTEGRATORS, SU3_EXACT, casimir_errors, growth, in_parts, quartic_body, su3_casimirs, worst
+from .measurement import (
+    INERTIAS,
+    INTEGRATORS,
+    SU3_EXACT,
+    casimir_errors,
+    growth,
+    in_parts,
+    quartic_body,
+    su3_casimirs,
+    worst,
+)
 
 FIGURE = 5e-15  # of the issue, for Casimirs that are 1 at the start
 ENERGY_FIGURE = 2e-14

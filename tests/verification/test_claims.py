@@ -8,7 +8,7 @@ import pytest
 
 import coadjoint as cj
 
-from .tools import INTEGRATORS, worst
+from .measurement import INTEGRATORS, worst
 
 DT, H = 1.0, 1e-4  # a step so long that methods of order 4 show what they do not keep
 CENTRE = np.array([0.6, -0.7, 0.9])

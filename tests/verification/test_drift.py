@@ -4,16 +4,16 @@ from functools import lru_cache
 from typing import ClassVar
 
 import equinox as eqx
-import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracles
 import pytest
 from algebras import ALGEBRAS, LAMBDA, SO4, SU3, se3_constants
 
 import coadjoint as cj
 
-from .tools import INERTIAS, SU3_EXACT, casimir_errors, growth, slope, su3_casimirs, worst
+from .measurement import INERTIAS, SU3_EXACT, casimir_errors, growth, slope, su3_casimirs, worst
 
 EPS = 2.0**-52
 MEMBERS, STEPS, EVERY = 32, 16_384, 64
@@ -184,7 +184,7 @@ def test_a_hundred_steps_at_degenerate_points(name):
     mu0 = np.asarray(mu0, dtype=float)
     sigmas = 0.3 * np.random.default_rng(2).standard_normal((100, algebra.dim))
     cured = np.asarray(cured_chain(algebra)(mu0, sigmas))[-1]
-    error = exact.chain_residual(se3_constants() if "se(3)" in name else algebra.constants, sigmas, mu0, cured)
+    error = oracles.chain_residual(se3_constants() if "se(3)" in name else algebra.constants, sigmas, mu0, cured)
     few = 1 if "double-double" in name else 20  # 2 √100
     assert np.linalg.norm(error) < few * EPS * np.linalg.norm(mu0)
 

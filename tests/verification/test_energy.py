@@ -6,7 +6,7 @@ import pytest
 
 import coadjoint as cj
 
-from .tools import INTEGRATORS, quartic_body, worst
+from .measurement import INTEGRATORS, quartic_body, worst
 
 FIGURE = 2e-14  # of the issue, relative
 KEEPS = [name for name, i in INTEGRATORS.items() if i.claims.energy in ("polynomial", "any")]

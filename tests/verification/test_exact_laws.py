@@ -9,7 +9,7 @@ from scipy.stats import chi2
 
 import coadjoint as cj
 
-from .tools import exp_action, measured_order, slope
+from .measurement import exp_action, measured_order, slope
 
 LIMIT = 1e-6  # probability of a false alarm, about five standard errors; the keys are fixed
 MEMBERS, T, DT = 8192, 1.0, 1 / 64

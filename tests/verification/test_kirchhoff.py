@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import coadjoint as cj
 
-from .tools import fitted_order
+from .measurement import fitted_order
 
 FIGURE = 5e-15  # of the issue, for the Casimirs
 ENERGY_FIGURE = 2e-14

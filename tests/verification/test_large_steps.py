@@ -5,7 +5,7 @@ import pytest
 
 import coadjoint as cj
 
-from .tools import INERTIAS, casimir_errors, exp_action, worst
+from .measurement import INERTIAS, casimir_errors, exp_action, worst
 
 MEMBERS, T = 20, 200.0
 ALPHA = np.array([0.01, 0.02, 0.03])

@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 
 import coadjoint as cj
 
-from .tools import INTEGRATORS, fitted_order, measured_order, quartic_body
+from .measurement import INTEGRATORS, fitted_order, measured_order, quartic_body
 
 SIDES = ["left", "right"]
 INCREMENTS_ONLY = {name: i for name, i in INTEGRATORS.items() if i.claims.strong == 0.5}

@@ -11,7 +11,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.drivers import Increment
 
-from .tools import INTEGRATORS, quartic_body, slope, worst
+from .measurement import INTEGRATORS, quartic_body, slope, worst
 
 # The dual of so(3), se(3), su(3): quartic energies, SALT noise and noise that is not, left and right. All energies and
 # noises are sums of exactly solvable parts, so that splittings can be tried too.

@@ -7,7 +7,7 @@ import pytest
 
 import coadjoint as cj
 
-from .tools import fitted_order
+from .measurement import fitted_order
 
 FIGURE = 5e-15  # of the issue, for every |S_i|
 

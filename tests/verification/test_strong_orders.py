@@ -11,7 +11,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.drivers import Increment, mean_third
 
-from .tools import INTEGRATORS, in_parts, slope
+from .measurement import INTEGRATORS, in_parts, slope
 
 # Every integrator that claims a strong order; a new one is measured without anyone having to add it here.
 STOCHASTIC = {name: i for name, i in INTEGRATORS.items() if i.claims.strong}

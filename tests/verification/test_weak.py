@@ -11,7 +11,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.drivers import Increment
 
-from .tools import slope
+from .measurement import slope
 from .transfer import Sphere, exact_mean, invariant
 
 A2 = (1 / 2, 1 / 4, 1 / 8, 1 / 16)

@@ -217,7 +217,7 @@ def test_nothing_that_a_store_names_is_called(here):
 def test_three_commands_of_the_readme(tmp_path, monkeypatch):
     """From nothing to a figure, as the README has it."""
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
     (block,) = [part.split("```")[0] for part in text.split("```sh\n")[1:] if "coadjoint new" in part.split("```")[0]]
     lines = [line.partition("#")[0].split() for line in block.splitlines()]
     assert [line[1] for line in lines] == ["new", "run", "plot"]

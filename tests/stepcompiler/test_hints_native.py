@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from natively import called, made
+from native_steps import called, made
 
 import coadjoint as cj
 from coadjoint.numerics.special_functions import stumpff

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from natively import compiled, made
+from native_steps import compiled, made
 
 from stepcompiler.compile import compile_step
 from stepcompiler.errors import NotCompilable

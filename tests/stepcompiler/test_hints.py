@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from natively import called, compiled, made
+from native_steps import called, compiled, made
 
 import coadjoint as cj
 from stepcompiler.hints import likely, low_precision, no_fma, unlikely

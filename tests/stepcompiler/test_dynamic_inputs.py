@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from natively import called, made
+from native_steps import called, made
 
 from stepcompiler.kernel import constant_pattern, dynamic_input
 

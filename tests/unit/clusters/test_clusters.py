@@ -10,10 +10,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import feature_table
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import test_combinations as combinations
 from stores import assert_same_store, files
 
 import coadjoint as cj
@@ -557,7 +557,7 @@ def test_file_systems_whose_locks_do_not_hold(tmp_path, monkeypatch):
 def test_the_job_script_of_the_page():
     """What docs/guides/dask.md submits to Slurm, without a queue."""
     pytest.importorskip("dask_jobqueue")
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "dask.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "dask.md").read_text(encoding="utf-8")
     (block,) = (b.partition("```")[0] for b in page.split("```python\n")[1:] if "job_script" in b)
     names: dict = {}
     exec(block.replace("print(cluster.job_script())", "script = cluster.job_script()"), names)
@@ -630,16 +630,16 @@ print(system.energy(m), system.drift(m))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [c for c in combinations.FAST if c["run"] != "solve"], ids=combinations.name)
+@pytest.mark.parametrize("case", [c for c in feature_table.FAST if c["run"] != "solve"], ids=feature_table.name)
 def test_combinations(client, case, tmp_path, monkeypatch):
     """The table of features, on a cluster: the same bits."""
     if case["run"] == "ensemble, many tiles":
         monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
     runs = [
-        combinations.run(case, on, combinations.STEPS, None if case["sink"] == "memory" else tmp_path / f"{k}.zarr")
+        feature_table.run(case, on, feature_table.STEPS, None if case["sink"] == "memory" else tmp_path / f"{k}.zarr")
         for k, on in enumerate(({"backend": "auto"}, {"backend": "auto", "on": client}))
     ]
-    combinations.same(*(combinations.results(case, done) for done in runs))
+    feature_table.same(*(feature_table.results(case, done) for done in runs))
     assert runs[0].stats.backend == runs[1].stats.backend
 
 

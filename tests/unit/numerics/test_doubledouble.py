@@ -2,10 +2,10 @@
 
 from fractions import Fraction
 
-import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracles
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,9 +114,9 @@ def test_expm_action(size):
     zero, low = jnp.zeros((2, 4, 4)), jnp.zeros((2, 4))
     got = expm_action(DoubleDouble(skew, zero), DoubleDouble(v, low))
     for i in range(2):
-        # exact.flow_residual takes exp(ad*_σ) μ with ad*_σ = Σ_i σ_i C[i]: here one generator, C[0] = a.
+        # oracles.flow_residual takes exp(ad*_σ) μ with ad*_σ = Σ_i σ_i C[i]: here one generator, C[0] = a.
         C = np.zeros((4, 4, 4))
         C[0] = skew[i]
-        error = exact.flow_residual(C, np.array([1.0, 0, 0, 0]), v[i], got.hi[i], got.lo[i])
+        error = oracles.flow_residual(C, np.array([1.0, 0, 0, 0]), v[i], got.hi[i], got.lo[i])
         assert np.max(np.abs(error)) < 1e-29 * max(size, 1.0) * np.linalg.norm(v[i])
     assert normalised(got)

@@ -14,7 +14,7 @@ from coadjoint.drivers import Increment
 from coadjoint.integrators import ALL, Adaptive, Integrator, claims_table
 from coadjoint.integrators.dissipative import Dissipative
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_table_is_current():

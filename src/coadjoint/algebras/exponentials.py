@@ -132,8 +132,10 @@ def expm(a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     one = jnp.eye(a.shape[0], dtype=a.dtype)
     e = jax.lax.fori_loop(0, 18, lambda i, e: one + a @ e / (18.0 - i), one)
 
-    def square(i, e):
-        return jax.lax.cond(i < squarings, lambda e: e @ e, lambda e: e, e)
+    def square(i, e):  # no `cond`: JAX cannot transpose the derivative of one that `vmap` has turned into a selection
+        wanted = i < squarings
+        x = jnp.where(wanted, e, 0.0)  # else e @ e may be infinite, and its derivative not a number
+        return jnp.where(wanted, x @ x, e)
 
     e = jax.lax.fori_loop(0, _MOST_SQUARINGS, square, e)
     return jnp.where(squarings <= _MOST_SQUARINGS, e, jnp.nan)

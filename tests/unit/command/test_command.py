@@ -88,7 +88,7 @@ def test_force_replaces_a_store_and_nothing_else(here):
     assert cj.open("body.zarr").sizes["time"] == 21
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("mine")
-    assert "is no store" in call("run", "body.toml", "--force", "--out", "mine", code=2)
+    assert "is not a store" in call("run", "body.toml", "--force", "--out", "mine", code=2)
     assert Path("mine/notes.txt").read_text() == "mine"
 
 

@@ -48,9 +48,9 @@ def test_gravity_need_not_be_solved_for():
 def test_unknowns_among_all_coordinates():
     u = Unknowns(np.array([True, False, False, True, True]))
     given = jnp.arange(10.0, 15.0)
-    x = u.of(given)
+    x = u.restrict(given)
     assert x.tolist() == [10, 13, 14] and u.count == 3 and not u.all
-    assert u.among(x + 1, given).tolist() == [11, 11, 12, 14, 15]
+    assert u.embed(x + 1, given).tolist() == [11, 11, 12, 14, 15]
 
 
 @pytest.mark.parametrize("method", [cj.TMK(), cj.LieMidpoint(), cj.TMK(solver="newton"), cj.TMKLevy()], ids=repr)

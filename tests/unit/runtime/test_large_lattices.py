@@ -227,7 +227,7 @@ def test_neighbours_are_found_from_where_numbers_come():
 
     def site(x):
         (out,) = one.evaluate(jax.make_jaxpr(shifted)(jnp.zeros(2 * SITES)), [PerSite.whole(x, (2 * SITES,))])
-        return one.home(out)
+        return one.to_site(out)
 
     jax.make_jaxpr(site)(jnp.zeros(2))
     (relation,) = one.places.relations.values()

@@ -29,10 +29,11 @@ def test_where_only_the_last_state_is_known(tmp_path):
         cj.solve(STIFF, START, **RUN, save=lambda m: m[0])
     with pytest.raises(cj.UnsolvedStepError, match="of 4 steps"):
         cj.ensemble(STIFF, START, members=3, **RUN, reduce=cj.Mean())
-    stats = cj.ensemble(STIFF, [START, START, [0, 0, 1e-3]], members=3, **RUN, throw=False).stats
-    assert stats.unsolved == 2
+    run = lambda **options: cj.ensemble(STIFF, [START, START, [0, 0, 1e-3]], members=3, throw=False, **RUN, **options)
+    assert run(reduce=cj.Mean()).stats.unsolved == 2
+    assert run().stats.unsolved == 8  # all states are saved: every step of two members failed
     cj.solve(STIFF, START, **RUN, throw=False, out=tmp_path / "run.zarr")
-    assert int(cj.open(tmp_path / "run.zarr")["unsolved"]) == 1
+    assert int(cj.open(tmp_path / "run.zarr")["unsolved"]) == 4
 
 
 def test_a_traced_run():

@@ -20,7 +20,7 @@ def stuck(monkeypatch, seconds, wait=time.sleep):
     advance = NativeStepper.advance
 
     def slow(self, n1):
-        if self.n.max() > 0:
+        if self.buffers.n.max() > 0:
             wait(seconds)
         return advance(self, n1)
 

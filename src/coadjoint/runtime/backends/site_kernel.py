@@ -44,7 +44,7 @@ class SiteSystem:
         self.algebra, self.sign, self.side, self.additive = factor, system.sign, system.side, system.additive
         self.noises, self.n_noise = system.noises, system.n_noise // sites
         self._whole, self._sites, self._numbers = system, sites, numbers  # those of the site, where they are by site
-        self.timed, self._now = system.timed, system
+        self.timed, self.has_torque, self._now = system.timed, system.has_torque, system
 
     def in_step(self, t: Array, dt: Array, largest: Array) -> "SiteSystem":
         """The system in the middle of a step, as `System.in_step` has it."""

@@ -8,6 +8,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.runtime import loop
 from coadjoint.runtime.plan import Plan
+from coadjoint.runtime.saved_times import SavedTimes
 
 EM = cj.EulerMaruyamaMK()
 SYSTEM, MU0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5), pi0=(0.6, 0.0, 0.8))
@@ -188,7 +189,7 @@ def test_no_bit_depends_on_the_chunks(sol, size, save_every, monkeypatch):
     """A run cut into pieces of `size` steps, which end inside blocks and inside saving intervals."""
     monkeypatch.setattr(loop, "_FIRST_CHUNK", size)
     monkeypatch.setattr(loop, "_LARGEST_CHUNK", size)
-    cuts = list(loop.chunks(100, save_every, 1000, 10**6))
+    cuts = list(loop.chunks(SavedTimes(0.0, 0.1, 100, save_every), 1000, 10**6))
     assert len(cuts) == -(-100 // size)
     same_bits(run(save_every=save_every).mu, sol.mu[::save_every])
 
@@ -203,7 +204,7 @@ def test_no_bit_depends_on_the_slots(sol, monkeypatch):
 def test_pieces_cover_the_run_and_fit_the_slots():
     for steps, save_every, slots, largest in ((1, 1, 1, 32), (1000, 10, 3, 64), (4096, 1, 100, 32), (999, 999, 5, 96)):
         end = 0
-        for n0, n1 in loop.chunks(steps, save_every, slots, largest):
+        for n0, n1 in loop.chunks(SavedTimes(0.0, 0.1, steps, save_every), slots, largest):
             assert n0 == end < n1 <= steps
             assert n1 // save_every - n0 // save_every <= slots
             assert n1 <= n0 // 32 * 32 + largest
@@ -218,7 +219,7 @@ def test_chunks_of_slow_steps_are_soon_short(monkeypatch):
 
     def sizes(seconds, **options):
         found = []
-        for n0, n1 in loop.chunks(600, 600, 1000, 10**6, **options):
+        for n0, n1 in loop.chunks(SavedTimes(0.0, 0.1, 600, 600), 1000, 10**6, **options):
             clock[0] += seconds * (n1 - n0)
             found.append(n1 - n0)
         return found

@@ -179,12 +179,15 @@ def resume(
     path: str | Path,
     *,
     t1: float | None = None,
+    save_at: Any = None,
     model: Any = None,
     backend: str | None = None,
     progress: Any = False,
     on: Any = None,
 ) -> Stored:
     """Go on with a run in a store, from its last checkpoint; to a later `t1`, if one is given.
+
+    A run with `save_at` saves no times after its end before, unless a longer list is given.
 
     For runs of a model of `coadjoint.models`, by `solve`, `ensemble` or an experiment. For a model of your own give it
     again as `model`, the function or its name "module:function": nothing that a store names is ever called otherwise.
@@ -207,7 +210,9 @@ def resume(
             f"resume({str(path)!r}, model={name!r}) or `coadjoint resume {path} --model {name}`."
         )
     swept = check_sweep(tables.get("sweep", {}))
-    for key, value in {"t1": t1, "backend": backend}.items():
+    if save_at is not None:
+        save_at = np.asarray(save_at).tolist()
+    for key, value in {"t1": t1, "save_at": save_at, "backend": backend}.items():
         if value is None:
             continue
         if f"run.{key}" in swept:

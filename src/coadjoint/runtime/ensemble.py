@@ -38,6 +38,7 @@ def ensemble(
     params: PyTree = None,
     reduce: Reducer | None = None,
     save_every: int = 1,
+    save_at: Any = None,
     save: Callable[[Any], PyTree] | None = None,
     group: bool = False,
     g0: Any = None,
@@ -65,7 +66,7 @@ def ensemble(
     """
     plan = plan_ensemble(
         system, mu0, members=members, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,
-        params=params, reduce=reduce, save_every=save_every, save=save, group=group, g0=g0, throw=throw,
-        backend=backend, stored=is_stored(out, resume),
+        params=params, reduce=reduce, save_every=save_every, save_at=save_at, save=save, group=group, g0=g0,
+        throw=throw, backend=backend, stored=is_stored(out, resume),
     )  # fmt: skip
     return run_plan(plan, out, resume, progress, on)

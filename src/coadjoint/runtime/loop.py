@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..drivers import BLOCK
-from .backends.base import Program
+from .backends.base import Program, Stepper
 from .executors import Executor, threads
 from .multiprocess import agreed
 from .orbits import LARGE_GROWTH, Examination
@@ -23,6 +23,7 @@ from .progress import ProgressObserver, watch
 from .reduction_tree import MergeTree
 from .results import RunSummary, Stats, UnsolvedStepError, combine_totals
 from .run_state import SolverTotals, StepState
+from .saved_times import SavedTimes
 from .sinks import Output, Sink
 from .stall_monitor import MonitoredRun
 
@@ -186,20 +187,21 @@ def run_tile(
         here = cache(lambda: jax.tree.map(np.asarray, points))  # not before somebody asks
         return (lambda i=i: next(_at(here(), [batch.member_slice(i)])) for i in range(len(sinks)))
 
-    if done == 0:
+    saved = plan.saved
+    if done == 0 and saved.start:
         keep(0, first)
     here = batch.indices.start
     bar.begin(done * batch.n_members)
     stepper, examination = program.stepper(batch, points, done), Examination(plan, batch)
     slots = min(plan.save_slots, program.slots(batch))
     largest, size = plan.window_blocks * BLOCK, first_chunk(plan.system.algebra.shape, len(plan.devices))
-    for n0, n1 in chunks(plan.steps, plan.save_every, slots, largest, done, size, agreed(plan)):
+    for n0, n1 in chunks(saved, slots, largest, done, size, agreed(plan)):
         run.set_phase(here, f"backend ({program.backend}), which takes the steps up to {n1} at once", n0)
-        rows = stepper.advance(n1)
+        rows = _advanced(stepper, saved, n0, n1)
         run.set_phase(here, "sink", n1)
-        if n1 // plan.save_every > n0 // plan.save_every:
-            keep(n0 // plan.save_every + 1, rows)
-            examination.saved(n0 // plan.save_every + 1, rows)
+        if saved.up_to(n1) > (before := saved.up_to(n0)):
+            keep(before, rows)
+            examination.saved(before, rows)
         points = stepper.points()
         if n1 == plan.steps:
             examination.ended(points)
@@ -220,6 +222,12 @@ def run_tile(
     return out
 
 
+def _advanced(stepper: Stepper, saved: SavedTimes, n0: int, n1: int) -> PyTree:
+    """Take the steps n₀ … n₁ − 1; what was saved on the way."""
+    rows = [stepper.advance(stop, every) for stop, every in saved.segments(n0, n1)]
+    return rows[0] if len(rows) == 1 else jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rows)
+
+
 def _at(tree: PyTree, places: Iterable[Any]) -> Iterator[PyTree]:
     """For each of the places, that part of the leading axis of all arrays: there may be a thousand tiles."""
     leaves, structure = jax.tree.flatten(tree)
@@ -233,8 +241,7 @@ def first_chunk(shape: tuple[int, ...], devices: int = 1) -> int:
 
 
 def chunks(
-    steps: int,
-    save_every: int,
+    saved: SavedTimes,
     slots: int,
     largest: int,
     first: int = 0,
@@ -247,11 +254,10 @@ def chunks(
     only speed depends on the cut, never a result. Several processes cut alike, by the seconds on which they have
     `agreed`.
     """
-    n0, size = first, size or _FIRST_CHUNK
+    n0, steps, size = first, saved.steps, size or _FIRST_CHUNK
     warm = False
     while n0 < steps:
-        room = (n0 // save_every + slots) * save_every - n0
-        n1 = min(steps, n0 + size, n0 + room, n0 // BLOCK * BLOCK + largest)
+        n1 = min(steps, n0 + size, saved.fitting(n0, slots), n0 // BLOCK * BLOCK + largest)
         began = time.perf_counter()
         yield n0, n1
         seconds = agreed(time.perf_counter() - began)

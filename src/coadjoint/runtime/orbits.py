@@ -78,7 +78,7 @@ class Examination:
         bad = failed(self.plan, states, self.starts[: len(states)])
         self._grow(states)
         if np.any(bad):
-            self._note(np.where(np.any(bad, axis=1), (at + np.argmax(bad, axis=1)) * self.plan.save_every - 1, -1))
+            self._note(np.where(np.any(bad, axis=1), self.plan.saved.step(at + np.argmax(bad, axis=1)) - 1, -1))
 
     def ended(self, points: StepState) -> None:
         """The states after the last step."""

@@ -29,6 +29,7 @@ from .group_validation import check_group
 from .member_params import energy_of_states, params_of
 from .reducers import as_reducer
 from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapshot
+from .saved_times import SavedTimes, check_save_at
 
 MAX_BATCH_SIZE = 1024  # members that are stepped together
 BACKENDS = ("auto", "native-gpu", "native", "xla")
@@ -85,20 +86,26 @@ class Plan:
     mu0_given: Any = None  # mu0 as it was given, before it was brought into the algebra
     max_batch_size: int = field(default_factory=lambda: MAX_BATCH_SIZE)
     devices: tuple = ()  # over which one large matrix is spread; none: wherever JAX computes
+    save_at: tuple[np.ndarray, np.ndarray] | None = None  # given times in place of `save_every`, and their steps
     member_offset: int = (
         0  # the member with which all that leads with members begins: not 0 for the plan of one tile alone
     )
 
     # Time.
 
+    @cached_property
+    def saved(self) -> SavedTimes:
+        """The times at which the run saves."""
+        return SavedTimes(self.t0, self.dt, self.steps, self.save_every, *(self.save_at or ()))
+
     @property
     def n_saved(self) -> int:
-        """Saved times, the start included."""
-        return self.steps // self.save_every + 1
+        """The number of saved times."""
+        return self.saved.count
 
     def times(self, first: int = 0, last: int | None = None) -> np.ndarray:
         """The saved times first … last − 1."""
-        return self.t0 + self.dt * self.save_every * np.arange(first, self.n_saved if last is None else last)
+        return self.saved.times(first, self.n_saved if last is None else last)
 
     @cached_property
     def time_grid(self) -> TimeGrid:
@@ -170,6 +177,11 @@ class Plan:
     def accumulator_shape(self) -> PyTree:
         """Shapes and types of what a reducer keeps of one saved time."""
         return jax.eval_shape(self.reduce.init, self.snapshot_shape.values)
+
+    @property
+    def call_slots(self) -> int:
+        """How many saved times one call of compiled code holds: given times are saved one by one."""
+        return self.save_slots if self.save_at is None else 1
 
     @cached_property
     def save_slots(self) -> int:
@@ -321,7 +333,17 @@ def plan_ensemble(
 
 
 def _common(
-    system: Any, *, t1: Any, dt: Any, t0: Any, key: Any, driver: Any, integrator: Any, save_every: Any, backend: Any
+    system: Any,
+    *,
+    t1: Any,
+    dt: Any,
+    t0: Any,
+    key: Any,
+    driver: Any,
+    integrator: Any,
+    save_every: Any,
+    backend: Any,
+    save_at: Any = None,
 ) -> dict[str, Any]:
     """The arguments that `solve` and `ensemble` share."""
     validation.require_float64()
@@ -336,6 +358,10 @@ def _common(
     for sentence in check_inputs(system.inputs, t0, t1, dt):
         warnings.warn(sentence, stacklevel=5)
     save_every = validation.count("save_every", save_every)
+    if save_at is not None:
+        if save_every != 1:
+            raise ValueError(f"give save_every or save_at, not both: save_every is {save_every}.")
+        save_at = check_save_at(save_at, t0, dt, steps)
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
     integrator = wrap_dissipation(system, integrator)
@@ -345,7 +371,7 @@ def _common(
     _method(driver, "check")(system.n_noise, steps, dt, needs)
     return {
         "system": system, "integrator": integrator, "driver": driver, "needs": needs, "t0": t0, "dt": dt,
-        "steps": steps, "save_every": save_every, "backend": backend,
+        "steps": steps, "save_every": save_every, "save_at": save_at, "backend": backend,
     }  # fmt: skip
 
 

@@ -133,7 +133,10 @@ class Saved(eqx.Module):
         return self._map(Constant(self.system.algebra.casimirs))
 
     def casimir_errors(self) -> Any:
-        """|C(t) − C(0)|, scaled by what each Casimir could be at the start: a Casimir near zero is not divided by."""
+        """|C(t) − C₀|, scaled by what each Casimir could be at the first saved time, when it is C₀.
+
+        A Casimir near zero is not divided by.
+        """
         mu = moderate(self.mu, len(self.system.algebra.shape))
         scales = self._map(Constant(self.system.algebra.casimir_scales), mu[..., :1, *self._slices])
         values = self._map(Constant(self.system.algebra.casimirs), mu)
@@ -252,7 +255,8 @@ class Saved(eqx.Module):
         lines = [
             f"{type(self).__name__}: {type(self.system.algebra).__name__}, {self.system.side}-invariant, {noises}, "
             f"{type(self.integrator).__name__}{members}",
-            f"  time      {self.t[0]:g} to {self.t[-1]:g}, dt = {self.dt:g}, {len(self.t)} times saved",
+            f"  time      {f'{self.t[0]:g} to {self.t[-1]:g}, ' if len(self.t) else ''}dt = {self.dt:g}, "
+            f"{len(self.t)} times saved",
         ]
         if not validation.is_traced(self.values):
             if not self.custom and self.values is not None:

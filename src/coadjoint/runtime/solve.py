@@ -41,6 +41,7 @@ def solve(
     driver: Driver | None = None,
     integrator: Integrator = TMK(),
     save_every: int = 1,
+    save_at: Any = None,
     save: Callable[[Any], PyTree] | None = None,
     group: bool = False,
     g0: Any = None,
@@ -55,6 +56,8 @@ def solve(
 
     - `key` (an int or a JAX key) or `driver` gives the path; exactly one of them if the system has noise.
     - `save_every`: every how many steps the state is saved; the start is saved too.
+    - `save_at`: the times to save instead, in increasing order, such as those of observations. They must be on the grid
+      t0 + n dt; `sol.t` has exactly these times.
     - `save`: a function of the state, saved in its place (`sol.saved`).
     - `group`: also follow the group element, μ_n = Ad*_{g_n} μ_0 (left) or Ad*_{g_n⁻¹} μ_0 (right): `sol.g`, and the
       attitude of a body as `sol.attitude()`. `g0`: where it starts, as a matrix such as `sol.g[0]`, in place of the
@@ -73,7 +76,7 @@ def solve(
     """
     plan = plan_solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
-        save=save, group=group, g0=g0, throw=throw, backend=backend, stored=is_stored(out, resume),
+        save_at=save_at, save=save, group=group, g0=g0, throw=throw, backend=backend, stored=is_stored(out, resume),
     )  # fmt: skip
     return run_plan(with_devices(plan, devices), out, resume, progress)
 

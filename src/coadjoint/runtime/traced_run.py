@@ -38,10 +38,13 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
     if plan.members is None:
         point, values = scan_one(
             plan.system, integrator, plan.whole_window, plan.save, plan.time_grid, plan.mu0, plan.steps,
-            plan.save_every, plan.group, g0=plan.g0,
+            plan.saved.spacing, plan.group, g0=plan.g0,
         )  # fmt: skip
     else:
         point, values = _scan_members(plan, integrator)
+    if plan.save_at is not None:
+        rows = plan.save_at[1] // plan.saved.spacing
+        values = jax.tree.map(lambda x: x[rows] if plan.members is None else x[:, rows], values)
     totals = examined(plan, plan.mu0, point)
     stats = _stats(totals, plan.steps, plan.members or 1)
     values = _checked(plan, stats, values) if plan.throw else values
@@ -82,7 +85,7 @@ def _scan_members(plan: Plan, integrator: Integrator) -> tuple[StepState, Snapsh
 
     def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[StepState, Snapshot]:
         system = plan.system if plan.axes is None else plan.system.with_params(params)
-        ends = plan.steps, plan.save_every, plan.group
+        ends = plan.steps, plan.saved.spacing, plan.group
         return scan_run(system, integrator, window, plan.save, plan.time_grid, mu, *ends, member, g0)
 
     axes = 0, 0 if plan.mu0_by_member else None, 0 if plan.g0_by_member else None, plan.axes

@@ -19,6 +19,7 @@ class CommonOptions(TypedDict, total=False):
     driver: Driver | None
     integrator: Integrator
     save_every: int
+    save_at: Any
     save: Callable[[Any], PyTree] | None
     group: bool
     g0: Any

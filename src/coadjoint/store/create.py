@@ -94,7 +94,7 @@ def _check_room(path: Path, layout: Layout) -> None:
     if needed > free:
         raise StoreError(
             f"{path} would take {needed / 1e9:.3g} GB ({layout.saved} saved times), and the disk has "
-            f"{free / 1e9:.3g} GB free: raise save_every, save less with save=, or write to another disk."
+            f"{free / 1e9:.3g} GB free: save fewer times, save less with save=, or write to another disk."
         )
 
 
@@ -153,6 +153,7 @@ def _about(plans: Sequence[Plan]) -> dict[str, Any]:
     configurations = [configuration(plan) for plan in plans]
     return {
         "steps": [plan.steps for plan in plans],
+        "saved": max(plan.n_saved for plan in plans),
         "configuration": configurations[0],
         "fingerprints": [digest(c) for c in configurations],
     }

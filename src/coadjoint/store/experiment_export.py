@@ -32,7 +32,8 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
         return None
     system, mu0 = getattr(models, made.name)(**made.arguments)
     run: dict[str, Any] = {"t0": plan.t0, "t1": plan.t0 + plan.steps * plan.dt, "dt": plan.dt}
-    run |= {"save_every": plan.save_every, "group": plan.group, "members": plan.members or 1}
+    run |= {"save_every": plan.save_every} if plan.save_at is None else {"save_at": plan.save_at[0].tolist()}
+    run |= {"group": plan.group, "members": plan.members or 1}
     run |= {"integrator": integrator, "throw": plan.throw, "backend": plan.backend}
     if isinstance(plan.driver, Brownian) and plan.system.n_noise:
         run["key"] = (int(plan.driver.key.a) << 32) | int(plan.driver.key.b)

@@ -36,6 +36,9 @@ def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
         "integrator": describe(plan.integrator),
         "members": plan.members,
     }
+    if plan.save_at is not None:
+        given, numbers = plan.save_at
+        config["save_at"] = describe(given[numbers <= steps])
     if plan.g0 is not None:
         config["g0"] = describe(plan.g0)
     if plan.members is not None:

@@ -69,6 +69,7 @@ SCHEMA: dict[str, Callable[[Any], bool]] = {
     "time": lambda x: x in ("time", "sample"),
     "variables": _table_of(_VARIABLE),
     "steps": _list_of(_count(0)),
+    "saved": _count(1),
     "configuration": _CONFIGURATION,
     "fingerprints": _list_of(_text),
     "plans": _list_of(_text),
@@ -138,7 +139,7 @@ def check_arrays(path: Path, header: dict[str, Any], manifest: Manifest, lengths
     """Check that the shapes of all arrays agree with the header; with `lengths` also along time."""
     sizes = {name: len(values) for name, values in header["axes"].items()}
     if lengths:
-        sizes[header["time"]] = max(header["steps"]) // header["configuration"]["save_every"] + 1
+        sizes[header["time"]] = header["saved"]
     if header["members"] is not None:
         sizes |= {"member": header["members"], "batch": header["n_batches"]}
     for name, about in header["variables"].items():

@@ -177,7 +177,7 @@ class ShardSink(BatchSink):
     def _complete(self, n: int) -> BaseException | None:
         """Write the checkpoint that names the pieces, and remove the pieces of the last one."""
         pieces = [piece_name(self.number, n, k) for k in range(self.processes)]
-        saved, backend = 1 + n // self.plan.save_every, self.output.program.backend
+        saved, backend = self.plan.saved.up_to(n), self.output.program.backend
         checkpoints, more = self.store.checkpoints, {"pieces": pieces, "sharded": self.sharded}
         try:
             data = checkpoints.encode(self.number, n, saved, self.commits, backend, self.replicated, **more)

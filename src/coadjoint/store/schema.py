@@ -106,7 +106,7 @@ class Layout:
         `header` is that of an existing store: small accumulators stay where they are.
         """
         plan = plans[0]
-        clocks = {(p.t0, p.dt * p.save_every, p.n_saved) for p in plans}
+        clocks = {p.saved.clock for p in plans}
         time = "time" if len(clocks) == 1 else "sample"
         inner = dict(_inner(plan))
         members = plan.batch_size if plan.reduce is None else 1

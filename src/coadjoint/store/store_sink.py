@@ -155,9 +155,10 @@ class BatchSink(ABC):
         if self.plan.reduce is None:
             return None
         if self.store.layout.keeps_rows:
-            leaves = [x[0] for x in self.tail.values()]
+            empty = (np.zeros((0, *s.shape), s.dtype) for s in jax.tree.leaves(self.plan.accumulator_shape))
+            leaves = [x[0] for x in self.tail.values()] or list(empty)  # before the first of given times
         else:
-            leaves = [self._read(name, 0, 1 + n // self.plan.save_every)[0] for name in self.names]
+            leaves = [self._read(name, 0, self.plan.saved.up_to(n))[0] for name in self.names]
         return jax.tree.unflatten(jax.tree.structure(self.plan.accumulator_shape), leaves)
 
     def reached(self) -> str:
@@ -175,7 +176,7 @@ class BatchSink(ABC):
         if n == self.committed or points is None:
             return
         self.commits += 1
-        saved = 1 + n // self.plan.save_every
+        saved = self.plan.saved.up_to(n)
         self.saving = n, self.output.submit(self._save, n, saved, self.fresh, self._leaves(points()))
         self.fresh = []
         self.last = time.perf_counter()

@@ -19,10 +19,10 @@ def stuck(monkeypatch, seconds, wait=time.sleep):
     """The second chunk of native steps takes so long."""
     advance = NativeStepper.advance
 
-    def slow(self, n1):
+    def slow(self, n1, every):
         if self.buffers.n.max() > 0:
             wait(seconds)
-        return advance(self, n1)
+        return advance(self, n1, every)
 
     monkeypatch.setattr(NativeStepper, "advance", slow)
 

@@ -48,10 +48,11 @@ def attempt_native(make: Callable[[], T]) -> T | NotSupported:
 class Stepper(Protocol):
     """The members of a tile on their way."""
 
-    def advance(self, n1: int) -> PyTree:
-        """Step on to step n₁. What was saved on the way: records (member, saved time, …) without padding.
+    def advance(self, n1: int, every: int) -> PyTree:
+        """Step on to step n₁, and save after every so many steps.
 
-        With a reducer, its accumulators (tile, saved time, …).
+        What was saved on the way comes back: records (member, saved time, …) without padding. With a
+        reducer, its accumulators (tile, saved time, …).
         """
         ...
 

@@ -120,14 +120,14 @@ class LatticeStepper:
         mu, carry = jax.tree.map(lambda *x: np.stack(x), *each)
         return StepState(mu, carry, jax.tree.map(np.array, self.totals))
 
-    def advance(self, n1: int) -> PyTree:
+    def advance(self, n1: int, every: int) -> PyTree:
         """Steps up to n₁, of one member after the other."""
         workers = threads_for(self.kernel)
         with ThreadPoolExecutor(workers) as pool:
-            rows = [_Run(self, i, pool, workers).advance(n1) for i in range(len(self.states))]
+            rows = [_Run(self, i, pool, workers).advance(n1, every) for i in range(len(self.states))]
         self.n = n1
         rows = jax.tree.map(lambda *x: np.stack(x), *rows[: self.batch.n_members])
-        return reduced_by_xla(self.plan, rows, self.plan.save_slots + 1)
+        return reduced_by_xla(self.plan, rows, self.plan.call_slots + 1)
 
     def use_full_kernel(self) -> bool:
         """Go on with the thorough kernel, unless that was done already, or there is none."""
@@ -172,12 +172,12 @@ class _Run:
             numbers = draw.uniforms([*jax.tree.leaves(self.window), np.int64(self.member)])
             self.draw = draw.over(numbers, {"path": stepper.path})
 
-    def advance(self, n1: int) -> Snapshot:
+    def advance(self, n1: int, every: int) -> Snapshot:
         """Steps up to n₁; what is saved on the way."""
         stepper, saved = self.stepper, []
         for n in range(stepper.n, n1):
             self._step(n)
-            if (n + 1) % self.plan.save_every == 0:
+            if (n + 1) % every == 0:
                 saved.append(stepper.record(self.i))
         empty = jax.tree.map(lambda s: np.empty((0, *s.shape), s.dtype), self.plan.snapshot_shape)
         return jax.tree.map(lambda *x: np.stack(x), *saved) if saved else empty

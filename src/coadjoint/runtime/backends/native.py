@@ -115,9 +115,8 @@ class NativeStepper:
         """Where the members are; not the words themselves, which the next steps write over."""
         return self.kernel.unpack(self.buffers.state.copy())
 
-    def advance(self, n1: int) -> PyTree:
+    def advance(self, n1: int, every: int) -> PyTree:
         """Native steps as far as they go, and other ones where they stop."""
-        every = self.plan.save_every
         first = int(self.buffers.n[0]) // every
         groups, width = self.shape
         raw = np.empty((groups, n1 // every - first, self.kernel.native.sizes.saved, width), np.int64)
@@ -127,7 +126,7 @@ class NativeStepper:
             self.kernel.native.run(self.buffers, end, every)
             waiting = self.buffers.n < end
             if waiting.any() and not self._use_full_kernel():
-                self._hard(waiting, raw, first)
+                self._hard(waiting, raw, first, every)
         return reduced(self.plan, self.reduction, self.kernel, raw, self.batch.n_members)
 
     def _use_full_kernel(self) -> bool:
@@ -156,9 +155,9 @@ class NativeStepper:
         self.buffers.path, self.buffers.first_path_step = self.source.draw(b, n1), b * BLOCK
         return min(n1, b * BLOCK + self.buffers.path.shape[1])
 
-    def _hard(self, waiting: np.ndarray, raw: np.ndarray, first: int) -> None:
+    def _hard(self, waiting: np.ndarray, raw: np.ndarray, first: int, every: int) -> None:
         """One step of the members of the groups that stopped, one by one."""
-        every, width = self.plan.save_every, self.shape[1]
+        width = self.shape[1]
         lanes = np.flatnonzero(np.repeat(waiting, width))
         singly = FallbackStepper(
             self.kernel, self.definition, self.plan, self.batch, self.held, int(self.buffers.n[waiting].min())
@@ -195,7 +194,7 @@ def reduced_rows(
 ) -> PyTree:
     """The records of a tile; with a reducer its accumulators."""
     if reduction is None:
-        return reduced_by_xla(plan, rows, slots or plan.save_slots + 1)
+        return reduced_by_xla(plan, rows, slots or plan.call_slots + 1)
     size, width = plan.batch_size, reduction.width
 
     def words(x: np.ndarray) -> np.ndarray:
@@ -212,7 +211,7 @@ def saved_rows(plan: Plan, states: np.ndarray) -> PyTree:
     assert save is not None
     count, times = states.shape[:2]
     out = jax.tree.map(lambda s: np.empty((count, times, *s.shape), s.dtype), plan.snapshot_shape.values)
-    piece = np.zeros((size, min(_PIECE, plan.save_slots), *states.shape[2:]), states.dtype)
+    piece = np.zeros((size, min(_PIECE, plan.call_slots), *states.shape[2:]), states.dtype)
     for first in range(0, times, piece.shape[1]):
         some = states[:, first : first + piece.shape[1]]
         piece[:count, : some.shape[1]] = some

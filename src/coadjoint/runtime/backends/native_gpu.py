@@ -99,7 +99,7 @@ class GpuProgram:
 
     def slots(self, batch: Batch) -> int:
         """As many as fit, or as the run needs, up to a power of 2: runs of about one length are one program."""
-        needed = max(1, self.plan.steps // self.plan.save_every)
+        needed = max(1, self.plan.steps // self.plan.save_every) if self.plan.save_at is None else 1
         fitting = max(1, _SLOTS // (self.kernel.native.sizes.saved * batch.n_members))
         return min(fitting, 1 << (needed - 1).bit_length())
 
@@ -181,9 +181,8 @@ class GpuStepper:
         unpack = _programs.get(key, lambda: jax.jit(partial(_unpacked, *key)))
         return jax.tree.unflatten(self.kernel.treedef, unpack(self.state))
 
-    def advance(self, n1: int) -> PyTree:
+    def advance(self, n1: int, every: int) -> PyTree:
         """Launches as far as they go, and other steps where they stop."""
-        every = self.plan.save_every
         first, low = self.at // every, self.at
         while low < n1:
             base, end, path = self._path(low, n1)
@@ -192,7 +191,7 @@ class GpuStepper:
             self.n, self.state, self.slots, least = self.launch(*arguments)
             low = int(least)
             if low < end and not self._use_full_kernel():
-                low = self._hard(end, first)
+                low = self._hard(end, first, every)
         self.at = n1
         return self._rows(n1 // every - first)
 
@@ -222,9 +221,9 @@ class GpuStepper:
         self._use(kernel)
         return True
 
-    def _hard(self, end: int, first: int) -> int:
+    def _hard(self, end: int, first: int, every: int) -> int:
         """One step of the members that wait, by the programs of the CPU; the step before which the last one stands."""
-        plan, every = self.plan, self.plan.save_every
+        plan = self.plan
         n = np.array(self.n)
         lanes = np.flatnonzero(n < end)
         target = Cpu(width_of(plan))
@@ -268,7 +267,7 @@ class GpuStepper:
         if plan.save is not None:
             parts = [saved_rows(plan, rows.values[self.batch.member_slice(i)]) for i in range(len(self.batch.indices))]
             rows = rows._replace(values=jax.tree.map(lambda *x: np.concatenate(x), *parts))
-        return program.reduced(self.batch, rows, plan.save_slots + 1)
+        return program.reduced(self.batch, rows, plan.call_slots + 1)
 
 
 def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[Array]:

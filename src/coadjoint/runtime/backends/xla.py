@@ -196,17 +196,18 @@ class XlaStepper:
         self.batch, self.n, self.where = batch, n, where
         plan = self.plan
         size = batch.member.size
-        empty = jax.tree.map(lambda s: np.zeros((size, plan.save_slots + 1, *s.shape), s.dtype), plan.snapshot_shape)
+        empty = jax.tree.map(lambda s: np.zeros((size, plan.call_slots + 1, *s.shape), s.dtype), plan.snapshot_shape)
         held = batch.member, batch.params, points, np.full(size, n), empty
         self.member, self.params, self.at, self.next, self.slots = where.put(held)
 
-    def advance(self, n1: int) -> PyTree:
+    def advance(self, n1: int, every: int) -> PyTree:
         """Steps up to n₁ of all members; careful ones where they are needed."""
         plan, where = self.plan, self.where
         window = plan.window(self.n // BLOCK)
-        first = self.n // plan.save_every
+        first = self.n // every
         begin: Any = np.asarray(first)  # given anew to each call: what comes back is bound to a device, another program
-        about = self.definition, window, plan.time_grid, self.member, self.params
+        time_grid = plan.time_grid._replace(save_every=np.asarray(every))  # type: ignore[arg-type]
+        about = self.definition, window, time_grid, self.member, self.params
         low = self.n
         while low < n1:
             bounds = np.asarray(low), np.asarray(n1)
@@ -219,9 +220,9 @@ class XlaStepper:
             self.slots = slots.values
             low = int(np.asarray(self.next).min())
         self.n = n1
-        saved = n1 // plan.save_every - first
+        saved = n1 // every - first
         rows = jax.tree.map(lambda x: where.rows(x, saved)[: self.batch.n_members], self.slots)
-        return reduced_by_xla(plan, rows, plan.save_slots + 1)
+        return reduced_by_xla(plan, rows, plan.call_slots + 1)
 
     def points(self) -> StepState:
         """Where the members are."""

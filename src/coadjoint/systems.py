@@ -337,8 +337,8 @@ class System(eqx.Module):
     def at_node(self, t: Any, dt: Any, c: float) -> "System":
         """The system at the node c of a step, at t + c dt, 0 ≤ c ≤ 1.
 
-        The start of a step takes the right limit of a function that jumps there, the end takes the left limit: times
-        are moved by a few units of round-off towards the middle of the step.
+        Times are moved by a few units of round-off towards the middle of the step. So a function that jumps at the
+        start of a step takes its right limit there, and one that jumps at its end the left limit.
         """
         if not self.timed:
             return self

@@ -262,7 +262,7 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
             client = distributed.Client(on, timeout=_CONNECT, set_as_default=False)
         except Exception as error:  # whatever Dask makes of what listens there
             why = str(error) or "no answer"
-            raise ClusterError(f"nobody listens at {where}, or it is no scheduler of Dask: {why}") from None
+            raise ClusterError(f"there is no Dask scheduler at {where}: {why}") from None
         with client:
             yield client
     else:

@@ -185,13 +185,35 @@ def resume(
     progress: Any = False,
     on: Any = None,
 ) -> Stored:
-    """Go on with a run in a store, from its last checkpoint; to a later `t1`, if one is given.
+    """Resume the run of a store from its last checkpoint.
 
-    A run with `save_at` saves no times after its end before, unless a longer list is given.
+    The run must use a model of `coadjoint.models`, or you pass your own model again. coadjoint never calls a function
+    because a store names it.
 
-    For runs of a model of `coadjoint.models`, by `solve`, `ensemble` or an experiment. For a model of your own give it
-    again as `model`, the function or its name "module:function": nothing that a store names is ever called otherwise.
-    `backend`: in place of the one that was asked for before. `on`: a cluster, as in `run`.
+    Parameters
+    ----------
+    path : str or Path
+        The store.
+    t1 : float, optional
+        A later final time, by default that of the store. A run with `save_at` saves no times after its old end unless
+        you pass a longer list.
+    model : callable or str, optional
+        Your own model: the function, or its name "module:function".
+    backend : str, optional
+        A backend in place of the one that the run was started with.
+    progress : bool, default False
+        Whether to show a progress bar.
+    on : optional
+        A cluster, as in `run`.
+
+    Returns
+    -------
+    Stored
+
+    Raises
+    ------
+    StoreError
+        If the store is damaged, or does not describe its system.
     """
     path = Path(path)
     header = read_header(path, "resume")

@@ -49,20 +49,54 @@ def ensemble(
     backend: str = "auto",
     on: Any = None,
 ) -> "Ensemble | Stored":
-    """Integrate `members` trajectories of a system; member k follows its own path, given by (key, k) alone.
+    """Integrate many trajectories of a system.
 
-    - `mu0`: one state for all, or a stack with a leading axis of members.
-    - `params`: replaces the system's params; a leaf may have a leading axis of members.
-    - `reduce`: a reducer such as `Mean()`, `Covariance()` or `Quantiles(...)`: only statistics are kept, as `reduced`.
-    - `g0`: as in `solve`, one for all, or with a leading axis of members.
-    - A given path (`Increments`) drives all members alike.
-    - `on`: a Dask cluster that computes, bit for bit the same: a `distributed.Client`, the address of a scheduler such
-      as "tcp://10.0.0.1:8786", or "local:8" for eight processes here (docs/guides/dask.md).
-    - The rest is as in `solve`.
+    The path of member k depends on the seed and k alone, so results do not depend on the number of members, threads or
+    workers. Members are stepped together in batches of 1024. Matrices of dimension above 64 are stepped one per core on
+    a CPU; on a GPU, coadjoint steps as many together as its memory holds.
 
-    Members sit in tiles of fixed size, member k in slot k mod P of tile k div P with P = 1024 (the next power of two
-    for fewer members), so that no result depends on how tiles are placed or in which order they run. Matrices of
-    dimension above 64 are stepped one by one on a CPU, one a core; on a GPU, as many together as fit.
+    Parameters
+    ----------
+    system : System
+        The system to integrate.
+    mu0 : array
+        One initial state for all members, or a stack with a leading axis of members.
+    members : int
+        The number of trajectories.
+    t1, dt, t0, save_every, save_at : optional
+        The time grid and the saved times, as in `solve`.
+    key, driver, integrator : optional
+        The path and the method, as in `solve`. `Increments` of shape (steps, M) drive all members alike.
+    save, group, throw, progress, out, resume, backend : optional
+        As in `solve`.
+    params : pytree, optional
+        Parameters in place of `system.params`. Any leaf may have a leading axis of members.
+    reduce : Reducer, optional
+        A reducer such as `Mean()`, `Covariance()` or `Quantiles(...)`. Only its statistics are saved, as `reduced`.
+    g0 : array, optional
+        The initial group element, one for all members or with a leading axis of members.
+    on : str or distributed.Client, optional
+        A Dask cluster that computes the members, with bitwise identical results: a client, the address of a scheduler
+        such as "tcp://10.0.0.1:8786", or "local:8" for eight processes on this machine.
+
+    Returns
+    -------
+    Ensemble or Stored
+        A `Stored` with `out`, otherwise an `Ensemble`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is invalid, before anything is compiled.
+    UnsolvedStepError
+        If a step does not converge. Its `solution` contains the members computed before it.
+
+    Examples
+    --------
+    >>> import coadjoint as cj
+    >>> system, mu0 = cj.models.heavy_top(alpha=(0.1, 0.0, 0.0))
+    >>> cj.ensemble(system, mu0, members=8, t1=1.0, dt=0.1, key=0, reduce=cj.Mean()).reduced.shape
+    (11, 6)
     """
     plan = plan_ensemble(
         system, mu0, members=members, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,

@@ -33,12 +33,28 @@ _LARGE, _FEW = 256, 16  # … and of those that have so many numbers
 
 
 class Stats(eqx.Module):
-    """How the steps were solved.
+    """Statistics of the solver over all steps of a run.
 
-    `iterations` is the mean a step, `residual` the worst last correction (scaled by the unknown), `unsolved` the
-    number of steps that did not meet the tolerance, `first_unsolved` the first of them (−1: none). `substeps` is
-    the mean number of accepted sub-steps a step, 1 unless the method is adaptive. `backend` says what computed the
-    steps, "native" or "xla", and `reason` why it was not the faster one, where it was not.
+    Parameters
+    ----------
+    steps : int
+        The number of steps.
+    iterations : float
+        The mean number of iterations per step.
+    most_iterations : int
+        The largest number of iterations of any step.
+    residual : float
+        The largest last correction of any step, relative to the unknown.
+    unsolved : int
+        The number of steps that did not converge.
+    first_unsolved : int
+        The first step that did not converge, or −1.
+    substeps : float
+        The mean number of accepted sub-steps per step. It is 1 unless the method is adaptive.
+    backend : str
+        The code that computed the steps: "native", "native-gpu" or "xla".
+    reason : str
+        The reason why a faster backend was not used, or an empty string.
     """
 
     steps: int = eqx.field(static=True)
@@ -279,13 +295,48 @@ class OrbitError(eqx.Module):
 
 
 class Solution(Saved):
-    """One trajectory: `t`, `mu` (or `saved`), `casimirs()`, `energy()`, `stats`, `to_xarray()`."""
+    """One trajectory, as `solve` returns it.
+
+    Parameters
+    ----------
+    system : System
+        The system.
+    integrator : Integrator
+        The method.
+    t : array, shape (n_saved,)
+        The saved times.
+    values : array or pytree
+        The saved states (`mu`), or the values of `save` (`saved`), with a leading axis of saved times.
+    g : array or pytree or None
+        The group elements, if the run had `group=True`.
+    stats : Stats
+        The statistics of the solver.
+    dt : float
+        The time step.
+    custom : bool
+        Whether `values` are the values of a `save` function.
+    """
 
 
 class Ensemble(Saved):
-    """Many trajectories: `t`, `mu` of shape (members, n_saved, …) (or `saved`), `casimirs()`, `energy()`, `stats`.
+    """Many trajectories, as `ensemble` returns them.
 
-    With `reduce=`, `reduced` holds the statistics instead, with a leading axis of saved times.
+    Parameters
+    ----------
+    system, integrator, t, stats, dt, custom : optional
+        As in `Solution`.
+    values : array or pytree
+        The saved states (`mu`), or the values of `save` (`saved`), with axes (members, n_saved, …).
+    g : array or pytree or None
+        The group elements of each member, if the run had `group=True`.
+    members : int
+        The number of members.
+    reduced : pytree
+        The statistics, with a leading axis of saved times, if the run had `reduce`. Members are not saved then.
+    params : pytree
+        The parameters passed to `ensemble`, if any.
+    axes : pytree
+        For each leaf of `params`, 0 if it leads with members, otherwise None.
     """
 
     members: int = eqx.field(static=True)

@@ -43,19 +43,58 @@ def sample(
     integrator: Integrator = NinomiyaVictoir(),
     backend: str = "auto",
 ) -> "Sample":
-    """Means of exp(−h/T) on the orbit of mu0, by an ensemble in a heat bath:
+    """Estimate means of the Gibbs measure exp(−h/T) on the orbit of mu0 by an ensemble in a heat bath.
 
-        print(cj.sample(system, mu0, temperature=0.1, t1=200.0, dt=0.1, key=0, observables={"Π₃": lambda m: m[2]}))
+    Member k starts at flow(ξ_k, mu0) with a normally distributed element ξ_k of the algebra, so the members also
+    measure whether they have forgotten their initial states. Time-step bias is not included in the standard errors. The
+    default method has weak order 2: rerun with dt/2 to estimate the bias.
 
-    - `mu0` chooses the orbit: member k starts at flow(ξ_k, mu0), ξ_k a normal element of the algebra, so that the
-      members can tell whether they have forgotten where they came from.
-    - `temperature`, `friction`, `fields`: as in `heat_bath`. The friction has no influence on the means, but on how
-      fast the past is forgotten.
-    - `burn_in`: the time that is left out at the start; by default a fifth of `t1`.
-    - `observables`: functions of the state, beside the energy; each gives a real number.
-    - The error of a step of length `dt` is not among the standard errors: the default method is of weak order 2, and
-      half of the step tells.
-    """  # fmt: skip
+    Parameters
+    ----------
+    system : System
+        The system without noise. It must not depend on time.
+    mu0 : array
+        A state on the orbit.
+    temperature : float
+        The temperature T.
+    t1, dt : float
+        The length of each trajectory, and the time step.
+    key : int or JAX key
+        The seed of initial states and noise.
+    friction : float, default 1.0
+        The friction coefficient. It influences the correlation time, not the means.
+    fields : array, optional
+        The directions of the noise, as in `heat_bath`.
+    members : int, default 64
+        The number of trajectories.
+    burn_in : float, optional
+        The time that is omitted at the start, by default t1/5.
+    save_every : int, default 1
+        The number of steps between saved values.
+    observables : mapping of str to callable, optional
+        Real functions of the state, in addition to the energy.
+    integrator : Integrator, default NinomiyaVictoir()
+        The method.
+    backend : str, default "auto"
+        As in `solve`.
+
+    Returns
+    -------
+    Sample
+
+    Raises
+    ------
+    ValueError
+        If the system, its temperature or its friction depends on time, or an argument is invalid.
+
+    Examples
+    --------
+    >>> import coadjoint as cj
+    >>> system = cj.System(cj.SO3(), lambda m: m[2])
+    >>> found = cj.sample(system, [0, 0, 1.0], temperature=0.5, t1=50.0, dt=0.1, key=0, members=16)
+    >>> sorted(found.mean)
+    ['energy']
+    """
     bath = heat_bath(system, temperature=temperature, friction=friction, fields=fields)
     if bath.timed:
         raise ValueError(
@@ -102,11 +141,24 @@ def _starts(system: System, mu0: Array, members: int, key: Any) -> Array:
 
 @dataclass(frozen=True, repr=False)
 class Sample:
-    """What `sample` found: `values[name]`, (members, saved times), of the energy and of each observable.
+    """Means of the Gibbs measure with their errors, as `sample` returns them.
 
-    By name: `mean`, `standard_error`, `autocorrelation_time` (integrated, in units of t), `effective_size` (how many
-    independent states would tell as much) and `rhat` (the spread of half-chains over that within them: 1 if all
-    agree).
+    The properties `mean`, `standard_error`, `autocorrelation_time`, `effective_size` and `rhat` are dictionaries with
+    one entry per observable. The autocorrelation time is integrated, in units of t. The effective size is the
+    equivalent number of independent states. R-hat is the spread between half-chains over that within them.
+
+    Parameters
+    ----------
+    values : dict of str to array, shape (members, n_saved)
+        The values of the energy and of each observable after the burn-in.
+    temperature : float
+        The temperature.
+    spacing : float
+        The time between saved values.
+    burn_in : float
+        The time that was omitted at the start.
+    stats : Stats
+        The statistics of the solver.
     """
 
     values: dict[str, np.ndarray]

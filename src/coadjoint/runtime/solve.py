@@ -52,27 +52,74 @@ def solve(
     backend: str = "auto",
     devices: Any = None,
 ) -> "Solution | Stored":
-    """Integrate a system from mu0 at t0 to t1 in steps of dt.
+    """Integrate one trajectory of a system.
 
-    - `key` (an int or a JAX key) or `driver` gives the path; exactly one of them if the system has noise.
-    - `save_every`: every how many steps the state is saved; the start is saved too.
-    - `save_at`: the times to save instead, in increasing order, such as those of observations. They must be on the grid
-      t0 + n dt; `sol.t` has exactly these times.
-    - `save`: a function of the state, saved in its place (`sol.saved`).
-    - `group`: also follow the group element, μ_n = Ad*_{g_n} μ_0 (left) or Ad*_{g_n⁻¹} μ_0 (right): `sol.g`, and the
-      attitude of a body as `sol.attitude()`. `g0`: where it starts, as a matrix such as `sol.g[0]`, in place of the
-      identity; then μ_n = Ad*_{g_n} ν (left) or Ad*_{g_n⁻¹} ν (right), where ν is the momentum in space.
-    - `throw`: raise `UnsolvedStepError` when a step cannot be solved, with all that was computed in its `solution`;
-      with `throw=False` such steps are only counted in `sol.stats`. A run that JAX differentiates, compiles or maps
-      has no fallbacks for hard steps, which take long to compile, unless `throw=False`.
-    - `progress`: show a progress bar.
-    - `out`: write a Zarr store while running, with a checkpoint every second or so; results then stay on disk and are
-      read when asked for. `resume`: go on from the last checkpoint of such a store, to a larger t1 if that is given.
-    - `backend`: "native" (machine code made for the system), "native-gpu" (the same on a GPU, of ensembles), "xla", or
-      "auto", the fastest that takes the run;
-      `sol.stats.backend` says which it was, and `sol.stats.reason` why not a faster one.
-    - `devices`: spread one large matrix, of SU(n) with n at least 9, over so many devices, or over these, such as
-      `jax.devices()` of several processes (docs/guides/dask.md).
+        dμ = s · (ad*_{∂h/∂μ} μ dt + Σ_i ad*_{∂h_i/∂μ} μ ∘ dS^i),   μ(t0) = mu0.
+
+    Parameters
+    ----------
+    system : System
+        The system to integrate.
+    mu0 : array
+        The initial state: `system.algebra.dim` coordinates, or an n×n skew-Hermitian matrix for `SU(n)`.
+    t1 : float
+        The final time. t1 − t0 must be a multiple of dt.
+    dt : float
+        The time step.
+    t0 : float, default 0.0
+        The initial time.
+    key : int or JAX key, optional
+        The seed of a Brownian path: `key=0` is short for `driver=Brownian(0)`.
+    driver : Driver, optional
+        The path that drives the noise. A system with noise needs either `key` or `driver`.
+    integrator : Integrator, default TMK()
+        The method.
+    save_every : int, default 1
+        The number of steps between saved states. The initial state is saved, too.
+    save_at : sequence of float, optional
+        The times to save instead, in increasing order, such as those of observations. They must be on the grid
+        t0 + n dt. `sol.t` has exactly these times.
+    save : callable, optional
+        A function of the state. Its values are saved in place of the states, as `sol.saved`.
+    group : bool, default False
+        Whether to reconstruct the group element g: μ_n = Ad*_{g_n} μ_0 (left) or Ad*_{g_n⁻¹} μ_0 (right). It is saved
+        as `sol.g`, and the attitude of a body as `sol.attitude()`.
+    g0 : array, optional
+        The initial group element, a matrix such as `sol.g[0]`, by default the identity. With `group=True` only. Then
+        μ_n = Ad*_{g_n} ν (left) or Ad*_{g_n⁻¹} ν (right), where ν is the momentum in space.
+    throw : bool, default True
+        Whether a step that does not converge raises `UnsolvedStepError`. Otherwise such steps are counted in
+        `sol.stats`. Runs that JAX differentiates, compiles or maps use fallback solvers only with `throw=False`.
+    progress : bool, default False
+        Whether to show a progress bar.
+    out : path, optional
+        The name of a Zarr store. coadjoint writes results and checkpoints to it during the run.
+    resume : bool, default False
+        Whether to resume the run of the store `out` from its last checkpoint, to a larger t1 if you pass one.
+    backend : {"auto", "native", "native-gpu", "xla"}, default "auto"
+        The code that computes the steps: machine code generated for the system, or XLA. "auto" selects the fastest
+        one that supports the run. `sol.stats.backend` names it, and `sol.stats.reason` why a faster one was not used.
+    devices : int or sequence of devices, optional
+        The devices over which one large matrix of SU(n), n ≥ 9, is distributed.
+
+    Returns
+    -------
+    Solution or Stored
+        A `Stored` with `out`, otherwise a `Solution`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is invalid, before anything is compiled.
+    UnsolvedStepError
+        If a step does not converge. Its `solution` contains the steps before it.
+
+    Examples
+    --------
+    >>> import coadjoint as cj
+    >>> system, mu0 = cj.models.heavy_top()
+    >>> cj.solve(system, mu0, t1=1.0, dt=0.1).mu.shape
+    (11, 6)
     """
     plan = plan_solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,

@@ -80,6 +80,15 @@ class Stored:
     `open()` returns an xarray Dataset, which reads chunks when needed. `load()` reads all results into memory. All
     attributes of a `Solution` or an `Ensemble` (`mu`, `casimirs()`, …) are available, and call `load()` when first
     used.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    stats : Stats or None
+        The statistics of the solver; None for a sweep.
+    load : callable or None
+        The function that reads all results; None for a sweep.
     """
 
     def __init__(self, path: Path, stats: "Stats | None", load: Callable[[], Any] | None):

@@ -327,7 +327,7 @@ def in_time(seconds=10.0):
 
 def test_bad_arguments(client, tmp_path):
     early = in_time()
-    with pytest.raises(ClusterError, match=r"nobody listens at tcp://127\.0\.0\.1:9, .* Connection refused"):
+    with pytest.raises(ClusterError, match=r"there is no Dask scheduler at tcp://127\.0\.0\.1:9: .*Connection refused"):
         ensemble(on="tcp://127.0.0.1:9", out=tmp_path / "run.zarr")
     with pytest.raises(TypeError, match=r"on must be a distributed\.Client, .* not 3\."):
         ensemble(on=3)
@@ -336,7 +336,7 @@ def test_bad_arguments(client, tmp_path):
             ensemble(on=local)
     with pytest.raises(TypeError, match=r"on must be a distributed\.Client, .* not ''\."):
         ensemble(on="")
-    with pytest.raises(ClusterError, match=r"nobody listens at hello, or it is no scheduler .*missing port number"):
+    with pytest.raises(ClusterError, match=r"there is no Dask scheduler at hello: .*missing port number"):
         ensemble(on="hello")
     closed = distributed.Client(client.cluster)
     closed.close()
@@ -352,7 +352,7 @@ def test_somebody_who_does_not_answer(client, tmp_path, monkeypatch):
     early = in_time()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(ClusterError, match=f"nobody listens at {address}, or it is no scheduler of Dask: "):
+        with pytest.raises(ClusterError, match=f"there is no Dask scheduler at {address}: "):
             ensemble(on=address, out=tmp_path / "run.zarr")
     assert early()
     monkeypatch.setattr(connect, "_REPLY", 0.1)

@@ -46,6 +46,7 @@ if _TYPE_CHECKING:
         Cayley,
         Claims,
         CommutatorFree,
+        Composed,
         Cost,
         DiscreteGradient,
         EulerMaruyamaMK,
@@ -92,8 +93,8 @@ _PUBLIC = {
     ".experiments.experiment": "resume run",
     ".experiments.schema": "ExperimentError",
     ".integrators": (
-        "Adaptive BathSplitting Cayley Claims CommutatorFree Cost DiscreteGradient EulerMaruyamaMK Exp Heun HeunMK "
-        "ImplicitMidpoint Integrator IsospectralMidpoint LieMidpoint LieTrotter NinomiyaVictoir RKMK "
+        "Adaptive BathSplitting Cayley Claims CommutatorFree Composed Cost DiscreteGradient EulerMaruyamaMK Exp Heun "
+        "HeunMK ImplicitMidpoint Integrator IsospectralMidpoint LieMidpoint LieTrotter NinomiyaVictoir RKMK "
         "Recommendation Strang TMK TMK15 TMKLevy TMKWeak Tableau Tau Trapezoidal recommend"
     ),
     ".numerics.rootfind": "SolveInfo",
@@ -122,6 +123,7 @@ __all__ = [
     "CentralExtension",
     "Claims",
     "CommutatorFree",
+    "Composed",
     "Convergence",
     "Cost",
     "Covariance",

@@ -9,6 +9,7 @@ from .classical import Heun as Heun
 from .classical import ImplicitMidpoint as ImplicitMidpoint
 from .classical import Trapezoidal as Trapezoidal
 from .commutator_free import CommutatorFree as CommutatorFree
+from .composed import Composed as Composed
 from .discrete_gradient import DiscreteGradient as DiscreteGradient
 from .midpoint import IsospectralMidpoint as IsospectralMidpoint
 from .midpoint import LieMidpoint as LieMidpoint

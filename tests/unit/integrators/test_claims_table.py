@@ -11,7 +11,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.drivers import Increment
-from coadjoint.integrators import ALL, Adaptive, Integrator, claims_table
+from coadjoint.integrators import ALL, Adaptive, Composed, Integrator, claims_table
 from coadjoint.integrators.dissipative import Dissipative
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ def test_table_is_current():
     assert text.split("<!-- claims -->\n")[1].split("<!-- /claims -->")[0] == claims_table(ALL)
 
 
-AROUND_OTHERS = Adaptive, Dissipative  # of any method
+AROUND_OTHERS = Adaptive, Composed, Dissipative  # of any method
 
 
 def test_every_integrator_is_in_the_table():

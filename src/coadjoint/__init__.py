@@ -74,6 +74,7 @@ if _TYPE_CHECKING:
     from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
     from .runtime.sample import Sample, sample
     from .runtime.solve import solve
+    from .runtime.time_reducers import Autocovariance, FirstPassage, RunningMax, TimeAverage
     from .store.atomic_io import StoreError
     from .store.reading import Stored, open
     from .study.convergence import Convergence, convergence
@@ -100,6 +101,7 @@ _PUBLIC = {
     ".numerics.rootfind": "SolveInfo",
     ".runtime.ensemble": "ensemble",
     ".runtime.reducers": "Covariance Mean Quantiles Reducer",
+    ".runtime.time_reducers": "Autocovariance FirstPassage RunningMax TimeAverage",
     ".runtime.results": "Ensemble Solution Stats UnsolvedStepError",
     ".runtime.sample": "Sample sample",
     ".runtime.solve": "solve",
@@ -117,6 +119,7 @@ __all__ = [
     "TMK",
     "TMK15",
     "Adaptive",
+    "Autocovariance",
     "BathSplitting",
     "Brownian",
     "Cayley",
@@ -133,6 +136,7 @@ __all__ = [
     "EulerMaruyamaMK",
     "Exp",
     "ExperimentError",
+    "FirstPassage",
     "Heun",
     "HeunMK",
     "ImplicitMidpoint",
@@ -152,6 +156,7 @@ __all__ = [
     "Quantiles",
     "Recommendation",
     "Reducer",
+    "RunningMax",
     "Sample",
     "Semidirect",
     "Solution",
@@ -166,6 +171,7 @@ __all__ = [
     "TMKWeak",
     "Tableau",
     "Tau",
+    "TimeAverage",
     "Trapezoidal",
     "UnsolvedStepError",
     "coadjoint_representation",

@@ -23,13 +23,24 @@ class Timed(NamedTuple):
 
 
 class Fixed(tuple):
-    """The leaves of params that are not numbers: the name, a key of the contents and the text of each."""
+    """The leaves of params that are not numbers: the name, a key of the contents and the text of each.
+
+    `rest`, the leaves themselves, is not compared, and no process sends it to another.
+    """
+
+    rest: PyTree = None
 
     @classmethod
     def of(cls, rest: PyTree) -> "Fixed":
         """From the part of params without numbers."""
         leaves = jax.tree_util.tree_leaves_with_path(rest)
-        return cls((_name(path), content_key(x), _shown(x)) for path, x in leaves)
+        fixed = cls((_name(path), content_key(x), _shown(x)) for path, x in leaves)
+        fixed.rest = rest
+        return fixed
+
+    def __reduce__(self) -> tuple:
+        """For pickling: functions are traced before they are sent."""
+        return type(self), (tuple(self),)
 
     def check(self, rest: PyTree) -> None:
         """Raise if other leaves are passed. Leaves may be missing, as in `eqx.filter(params, eqx.is_array)`."""

@@ -157,6 +157,11 @@ class System(eqx.Module):
         return self._algebra.value
 
     @property
+    def fixed_params(self) -> PyTree:
+        """The leaves of params that are not numbers, with None in place of the numbers."""
+        return self._fixed.rest
+
+    @property
     def sign(self) -> int:
         """s: +1 for a left-invariant system, −1 for a right-invariant one."""
         return 1 if self.side == "left" else -1

@@ -195,8 +195,9 @@ def resume(
     path : str or Path
         The store.
     t1 : float, optional
-        A later final time, by default that of the store. A run with `save_at` saves no times after its old end unless
-        you pass a longer list.
+        A later final time, by default that of the store.
+    save_at : sequence of float, optional
+        For a run with `save_at`: its saved times, and more after the earlier final time.
     model : callable or str, optional
         Your own model: the function, or its name "module:function".
     backend : str, optional

@@ -21,7 +21,7 @@ from ..integrators.tau import Tau
 from ..models.origin import is_field
 from ..numerics import validation
 from ..numerics.array_files import array_from
-from ..runtime import reducers
+from ..runtime import reducers, time_reducers
 from ..runtime.plan import BACKENDS
 from ..systems import System
 
@@ -51,8 +51,10 @@ def known_integrators() -> dict[str, type[Integrator]]:
 
 def known_reducers() -> dict[str, Callable[..., Any]]:
     """All reducers of coadjoint."""
-    found = {name: c for name, c in vars(reducers).items() if inspect.isclass(c) and issubclass(c, eqx.Module)}
-    return {name: c for name, c in found.items() if c is not reducers.MultiReducer}
+    found = {**vars(reducers), **vars(time_reducers)}
+    found = {name: c for name, c in found.items() if inspect.isclass(c) and issubclass(c, eqx.Module)}
+    public = lambda c: hasattr(c, "merge") and not c.__name__.startswith("_") and c is not reducers.MultiReducer
+    return {name: c for name, c in found.items() if public(c)}
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -332,6 +334,8 @@ def _option(where: str, kind: Any, value: Any) -> Any:
     """An option, checked against the annotation of its parameter."""
     if inspect.isclass(kind) and issubclass(kind, Integrator):
         return check_integrator(where, value)
+    if kind == reducers.Reducer | None:
+        return check_reducer(where, value)
     if kind is Tau:
         return _from_table(where, value, {"Exp": integrators.Exp, "Cayley": integrators.Cayley}, "Exp")
     if kind is float:

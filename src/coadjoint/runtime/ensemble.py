@@ -72,7 +72,8 @@ def ensemble(
     params : pytree, optional
         Parameters in place of `system.params`. Any leaf may have a leading axis of members.
     reduce : Reducer, optional
-        A reducer such as `Mean()`, `Covariance()` or `Quantiles(...)`. Only its statistics are saved, as `reduced`.
+        A reducer such as `Mean()`, `Quantiles(...)` or `TimeAverage()`, or a dict of several. Only its statistics are
+        saved, as `reduced`.
     g0 : array, optional
         The initial group element, one for all members or with a leading axis of members.
     on : str or distributed.Client, optional
@@ -95,7 +96,7 @@ def ensemble(
     --------
     >>> import coadjoint as cj
     >>> system, mu0 = cj.models.heavy_top(alpha=(0.1, 0.0, 0.0))
-    >>> cj.ensemble(system, mu0, members=8, t1=1.0, dt=0.1, key=0, reduce=cj.Mean()).reduced.shape
+    >>> cj.ensemble(system, mu0, members=8, t1=1.0, dt=0.1, key=0, reduce=cj.Mean()).reduced["mean"].shape
     (11, 6)
     """
     plan = plan_ensemble(

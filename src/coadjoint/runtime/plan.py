@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from stepcompiler.cache import LRUCache
-from stepcompiler.jaxprs.interning import Function, intern
 
 from ..callables import check_params
 from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
@@ -21,15 +20,15 @@ from ..integrators.base import Integrator
 from ..integrators.dissipative import wrap_dissipation
 from ..integrators.implicit import DENSE
 from ..numerics import validation
-from ..numerics.signatures import check_function
 from ..params import fit_params
 from ..states import check_state
 from ..systems import System
 from .group_validation import check_group
 from .member_params import energy_of_states, params_of
-from .reducers import as_reducer
+from .reducers import as_reducer, check_spacing, trace_observe
 from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapshot
-from .saved_times import SavedTimes, check_save_at
+from .saved_times import SavedTimes, check_save_at, count_steps
+from .saved_values import MemberFunction, trace_save
 
 MAX_BATCH_SIZE = 1024  # members that are stepped together
 BACKENDS = ("auto", "native-gpu", "native", "xla")
@@ -71,7 +70,7 @@ class Plan:
     steps: int
     save_every: int
     mu0: Array
-    save: Function | None  # for a store, which also keeps Casimirs and energy, mu ↦ (what is saved, mu)
+    save: MemberFunction | None  # for a store, which also keeps Casimirs and energy, mu ↦ (what is saved, mu)
     custom: bool  # the user gave a `save` function
     group: bool
     throw: bool
@@ -81,6 +80,7 @@ class Plan:
     params: PyTree = None  # in place of the system's …
     axes: PyTree = None  # … and, leaf by leaf, whether they lead with members (0) or not (None)
     reduce: Any = None
+    observe: MemberFunction | None = None  # of a reducer with a state per member
     g0: PyTree = None  # the group element at the start, where it is not 1 …
     g0_by_member: bool = False  # … and whether it leads with members
     mu0_given: Any = None  # mu0 as it was given, before it was brought into the algebra
@@ -158,7 +158,7 @@ class Plan:
 
         def first_state(mu: Array) -> tuple[StepState, Snapshot]:
             point = initial_state(self.system, self.integrator, mu, self.group)
-            return point, take_snapshot(self.integrator, self.save, point)
+            return point, take_snapshot(self.integrator, self.save, point, self.system.params, jnp.zeros(()))
 
         state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
         return _shapes.get(self.structure_key, lambda: jax.eval_shape(first_state, state))
@@ -176,7 +176,20 @@ class Plan:
     @cached_property
     def accumulator_shape(self) -> PyTree:
         """Shapes and types of what a reducer keeps of one saved time."""
-        return jax.eval_shape(self.reduce.init, self.snapshot_shape.values)
+        return jax.eval_shape(self.reduce.init, self.reduced_shape)
+
+    @cached_property
+    def observed_shape(self) -> PyTree:
+        """Shapes and types of the state that a reducer has for a member."""
+        return None if self.observe is None else jax.eval_shape(self.reduce.start, self.snapshot_shape.values)
+
+    @cached_property
+    def reduced_shape(self) -> PyTree:
+        """Shapes and types of the value of a member that is reduced."""
+        if self.observe is None:
+            return self.snapshot_shape.values
+        call = lambda state, x, params: self.observe(state, x, params=params, t=jnp.zeros(()))[1]  # type: ignore[misc]
+        return jax.eval_shape(call, self.observed_shape, self.snapshot_shape.values, self.system.params)
 
     @property
     def call_slots(self) -> int:
@@ -295,7 +308,7 @@ def plan_solve(
     _method(common["driver"], "check_members")(None)
     state = check_state(system.algebra, "mu0", mu0)
     g0, _ = check_group(system.algebra, g0, group)
-    save_fn = _trace_save(system, save, stored)
+    save_fn = trace_save(system, save, stored)
     given = {"save": save_fn, "custom": save is not None, "group": group, "throw": throw, "g0": g0, "mu0_given": mu0}
     return Plan(**common, mu0=state, **given)
 
@@ -322,13 +335,15 @@ def plan_ensemble(
     g0, turned = check_group(system.algebra, g0, group, members)
     reduce = as_reducer(reduce)
     _method(common["driver"], "check_members")(members)
-    save_fn = _trace_save(system, save, stored and reduce is None)
+    save_fn = trace_save(system, save, stored and reduce is None)
     plan = Plan(
         **common, mu0=states, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
         mu0_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, g0_by_member=turned, mu0_given=mu0,
     )  # fmt: skip
     if reduce is not None:
+        plan = replace(plan, observe=trace_observe(system, reduce, plan.snapshot_shape.values))
         plan.accumulator_shape  # noqa: B018, raises where the reducer does not take saved values
+        check_spacing(reduce, plan.saved)
     return plan
 
 
@@ -354,7 +369,7 @@ def _common(
         raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}{hint}")
     validation.choice("backend", backend, BACKENDS)
     dt, t0, t1 = validation.positive("dt", dt), validation.finite("t0", t0), validation.finite("t1", t1)
-    steps = _count_steps(t0, t1, dt)
+    steps = count_steps(t0, t1, dt)
     for sentence in check_inputs(system.inputs, t0, t1, dt):
         warnings.warn(sentence, stacklevel=5)
     save_every = validation.count("save_every", save_every)
@@ -375,21 +390,6 @@ def _common(
     }  # fmt: skip
 
 
-def _count_steps(t0: float, t1: float, dt: float) -> int:
-    if not t1 > t0:
-        raise ValueError(f"t1 must be above t0 = {t0:g}, not {t1:g}.")
-    ratio = (t1 - t0) / dt
-    if not ratio < 2**62:
-        raise ValueError(f"a run has at most 2^62 steps, but (t1 − t0)/dt = {ratio:g}: take a larger dt.")
-    steps = round(ratio)
-    if steps < 1 or abs(ratio - steps) > 1e-9 * max(steps, 1):
-        raise ValueError(
-            f"t1 − t0 must be a whole multiple of dt, but ({t1:g} − {t0:g})/{dt:g} = {ratio:.12g}: "
-            f"take t1 = {t0 + max(steps, 1) * dt:.12g}, or dt = {(t1 - t0) / max(steps, 1):.12g}."
-        )
-    return steps
-
-
 def _driver(system: System, key: Any, driver: Any, steps: int) -> Driver:
     if key is not None and driver is not None:
         raise ValueError("give key or driver, not both: key=k is short for driver=Brownian(k).")
@@ -402,15 +402,6 @@ def _driver(system: System, key: Any, driver: Any, steps: int) -> Driver:
     if key is None:
         raise ValueError(f"the system has {system.n_noise} noise(s): give key= (an int or a JAX key) or driver=.")
     return Brownian(key)
-
-
-def _trace_save(system: System, save: Callable | None, with_states: bool) -> Function | None:
-    """The save function, traced; if asked for, with the state beside its value."""
-    if save is None:
-        return None
-    check_function("save", save, ("mu",))
-    both = (lambda mu: (save(mu), mu)) if with_states else save
-    return intern(both, jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype))
 
 
 def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:

@@ -8,6 +8,12 @@ A reducer is any object with four methods. They see one saved time; the ensemble
 - `merge(acc, other)`: two accumulators of disjoint members as one.
 - `result(acc)`: what the user wants to see.
 
+A reducer may have a state of its own for each member, carried from one saved time to the next, by two more methods:
+
+- `start(x)`: the state before the first saved time; x is the value of the member at the initial time.
+- `observe(state, x)`: called at every saved time, in order. It returns the new state and a value. `init` and `update`
+  then receive this value in place of x. `observe(state, x, params, t)` also receives the member's params and the time.
+
 Several at once are a dict of them: the result then has their names.
 """
 
@@ -21,8 +27,12 @@ from jaxtyping import Array, Float, PyTree
 
 from ..numerics import validation
 from ..numerics.signatures import check_signature
+from ..systems import System
+from .saved_times import SavedTimes
+from .saved_values import MemberFunction, more_arguments, trace
 
 _MOST_BINS = 10_000_000
+_OBSERVED = {"start": ("x",), "observe": ("state", "x")}
 _METHODS = {"init": ("x",), "update": ("acc", "x", "weight"), "merge": ("acc", "other"), "result": ("acc",)}
 
 
@@ -46,7 +56,7 @@ class Reducer(Protocol):
         ...
 
 
-def _wide(dtype: Any) -> Any:
+def wide(dtype: Any) -> Any:
     """The type of averages: that of double precision, also of integers, of truth values and of single precision."""
     return jnp.promote_types(dtype, jnp.float64)
 
@@ -62,7 +72,7 @@ class Mean(eqx.Module):
 
     def init(self, x: PyTree) -> _Moments:
         """No member yet."""
-        zero = jax.tree.map(lambda a: jnp.zeros(a.shape, _wide(a.dtype)), x)
+        zero = jax.tree.map(lambda a: jnp.zeros(a.shape, wide(a.dtype)), x)
         return _Moments(jnp.zeros(()), zero, jax.tree.map(lambda a: jnp.zeros(a.shape), x))
 
     def update(self, acc: _Moments, x: PyTree, weight: Float[Array, " members"]) -> _Moments:
@@ -76,7 +86,7 @@ class Mean(eqx.Module):
             rough = jnp.sum(w(a) * a, axis=0) / jnp.maximum(n, 1.0)
             return rough + jnp.sum(w(a) * (a - rough), axis=0) / jnp.maximum(n, 1.0)  # its round-off
 
-        x = jax.tree.map(lambda a: a.astype(_wide(a.dtype)), x)
+        x = jax.tree.map(lambda a: a.astype(wide(a.dtype)), x)
         mean = jax.tree.map(average, x)
         m2 = jax.tree.map(lambda a, m: jnp.sum(w(a) * jnp.abs(a - m) ** 2, axis=0), x, mean)
         return self.merge(acc, _Moments(n, mean, m2))
@@ -104,13 +114,13 @@ class Covariance(eqx.Module):
     def init(self, x: Any) -> _Moments:
         """No member yet."""
         size = sum(a.size for a in jax.tree.leaves(x))
-        dtype = _wide(jnp.result_type(*(a.dtype for a in jax.tree.leaves(x))))
+        dtype = wide(jnp.result_type(*(a.dtype for a in jax.tree.leaves(x))))
         return _Moments(jnp.zeros(()), jnp.zeros(size, dtype), jnp.zeros((size, size), dtype))
 
     def update(self, acc: _Moments, x: Any, weight: Float[Array, " members"]) -> _Moments:
         """The moments of the tile, merged."""
         rows = jnp.concatenate([a.reshape(a.shape[0], -1) for a in jax.tree.leaves(x)], axis=1)
-        rows = rows.astype(_wide(rows.dtype))
+        rows = rows.astype(wide(rows.dtype))
         n = jnp.sum(weight)
         mean = weight @ rows / jnp.maximum(n, 1.0)
         mean = mean + weight @ (rows - mean) / jnp.maximum(n, 1.0)  # its round-off
@@ -132,12 +142,22 @@ class Covariance(eqx.Module):
 class Quantiles(eqx.Module):
     """Quantiles of every saved entry, from a histogram: `{"quantiles", "outside"}`.
 
-    - `q`: the probabilities; `quantiles` has an axis for them, after that of saved times.
-    - `low`, `high`: where the histogram begins and ends, for all entries or one by one (an array of their shape).
-    - `bins`: how many bins; a quantile is right to within one bin, (high − low)/bins.
+    `quantiles` has an axis of probabilities after that of saved times. `outside` is the share of members outside of the
+    histogram. They count as −∞ below and as +∞ above; a value that is not a number counts as above.
 
-    `outside` is the share of members outside of the histogram, which count as −∞ below and +∞ above; what is not a
-    number counts as above.
+    Parameters
+    ----------
+    q : float or sequence of float, default (0.05, 0.5, 0.95)
+        The probabilities.
+    low, high : float or array
+        The ends of the histogram, for all entries or one by one (an array of their shape).
+    bins : int, default 1000
+        The number of bins. A quantile is accurate to one bin, (high − low)/bins.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid, or if saved values are complex or do not have the shape of `low`.
     """
 
     q: tuple[float, ...] = eqx.field(static=True)
@@ -214,17 +234,39 @@ class Quantiles(eqx.Module):
 
 
 class MultiReducer(eqx.Module):
-    """Several reducers at once, by name: what `ensemble(reduce={"mean": Mean(), "spread": Quantiles(...)})` makes."""
+    """Several reducers at once, by name: what `ensemble(reduce={"mean": Mean(), "spread": Quantiles(...)})` makes.
+
+    If one of them observes members, each receives a value of its own.
+    """
 
     reducers: dict[str, Any]
+    observing: bool = eqx.field(static=True)
+
+    def __init__(self, reducers: dict[str, Any]):
+        self.reducers = reducers
+        self.observing = any(observes(r) for r in reducers.values())
+
+    def start(self, x: PyTree) -> dict[str, PyTree]:
+        """The states of each."""
+        return {name: r.start(x) if observes(r) else None for name, r in self.reducers.items()}
+
+    def observe(self, state: dict[str, PyTree], x: PyTree, params: PyTree, t: Any) -> tuple[dict, dict]:
+        """The states and the values of each."""
+        both = {name: observe(r, state[name], x, params, t) for name, r in self.reducers.items()}
+        return {name: s for name, (s, _) in both.items()}, {name: y for name, (_, y) in both.items()}
+
+    def _own(self, x: PyTree) -> dict[str, PyTree]:
+        return x if self.observing else dict.fromkeys(self.reducers, x)
 
     def init(self, x: PyTree) -> dict[str, PyTree]:
         """Each its own."""
-        return {name: r.init(x) for name, r in self.reducers.items()}
+        own = self._own(x)
+        return {name: r.init(own[name]) for name, r in self.reducers.items()}
 
     def update(self, acc: dict[str, PyTree], x: PyTree, weight: Float[Array, " members"]) -> dict[str, PyTree]:
         """Each its own."""
-        return {name: r.update(acc[name], x, weight) for name, r in self.reducers.items()}
+        own = self._own(x)
+        return {name: r.update(acc[name], own[name], weight) for name, r in self.reducers.items()}
 
     def merge(self, acc: dict[str, PyTree], other: dict[str, PyTree]) -> dict[str, PyTree]:
         """Each its own."""
@@ -249,4 +291,58 @@ def as_reducer(reduce: Any) -> Any:
         raise TypeError(f"reduce must be an object with init, update, merge and result, but it {what}.")
     for name, arguments in _METHODS.items():
         check_signature(f"reduce.{name}", getattr(reduce, name), arguments)
+    if hasattr(reduce, "start") != hasattr(reduce, "observe"):
+        has, lacks = ("start", "observe") if hasattr(reduce, "start") else ("observe", "start")
+        raise TypeError(f"reduce has {has}, but no {lacks}: a reducer with a state per member has both.")
+    if hasattr(reduce, "start"):
+        check_signature("reduce.start", reduce.start, _OBSERVED["start"])
     return reduce
+
+
+def observes(reduce: Any) -> bool:
+    """Whether a reducer has a state per member."""
+    return reduce.observing if isinstance(reduce, MultiReducer) else hasattr(reduce, "observe")
+
+
+def observe(reduce: Any, state: PyTree, x: PyTree, params: PyTree, t: Any) -> tuple[PyTree, PyTree]:
+    """The new state of a member and the value to reduce; of a reducer without states, x itself."""
+    if isinstance(reduce, MultiReducer):
+        return reduce.observe(state, x, params, t)
+    if not observes(reduce):
+        return state, x
+    with_params, with_time = observe_arguments(reduce, params is not None)
+    return reduce.observe(state, x, *([params] if with_params else []), *([t] if with_time else []))
+
+
+def observe_arguments(reduce: Any, has_params: bool) -> tuple[bool, bool]:
+    """Whether `observe` takes params and the time; raises if it has other arguments."""
+    if isinstance(reduce, MultiReducer):
+        each = [observe_arguments(r, has_params) for r in reduce.reducers.values() if observes(r)]
+        return any(p for p, _ in each), any(t for _, t in each)
+    return more_arguments("reduce.observe", reduce.observe, _OBSERVED["observe"], has_params)
+
+
+def trace_observe(system: System, reduce: Any, values: PyTree) -> MemberFunction | None:
+    """`observe` of a reducer with a state per member as a traced function of such values."""
+    if not observes(reduce):
+        return None
+    takes = observe_arguments(reduce, system.params is not None)
+    state = jax.eval_shape(reduce.start, values)
+    call = lambda state, x, given, t: observe(reduce, state, x, given, t)
+    traced = trace(system, call, takes, [state, values])
+    shown = lambda tree: [(x.shape, jnp.dtype(x.dtype)) for x in jax.tree.leaves(tree)]
+    evaluated = lambda state, x, params: traced(state, x, params=params, t=jnp.zeros(()))[0]
+    new = jax.eval_shape(evaluated, state, values, system.params)
+    if jax.tree.structure(new) != jax.tree.structure(state) or shown(new) != shown(state):
+        raise ValueError(f"reduce.observe must return a state like that of start: {shown(state)}, not {shown(new)}.")
+    return traced
+
+
+def check_spacing(reduce: Any, saved: SavedTimes) -> None:
+    """Raise if a reducer needs equally spaced times and others are given."""
+    each = reduce.reducers.values() if isinstance(reduce, MultiReducer) else [reduce]
+    if saved.numbers is None or len(set(np.diff(saved.numbers).tolist())) <= 1:
+        return
+    for one in each:
+        if getattr(one, "equally_spaced", False):
+            raise ValueError(f"reduce: {type(one).__name__} needs equally spaced times: give save_every, not save_at.")

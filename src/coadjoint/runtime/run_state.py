@@ -1,6 +1,5 @@
 """The words of a run: the point where it stands, what is saved of a point, and one step from point to point."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from ..drivers import Increment
 from ..integrators.base import Integrator
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
+from .saved_values import MemberFunction
 
 
 class SolverTotals(NamedTuple):
@@ -48,6 +48,7 @@ class StepState(NamedTuple):
     mu: Array
     carry: PyTree
     totals: SolverTotals
+    observed: PyTree = None  # the state of a reducer that observes members
 
 
 class Snapshot(NamedTuple):
@@ -75,9 +76,11 @@ def initial_state(
     return StepState(mu0, carry, SolverTotals.zero())
 
 
-def take_snapshot(integrator: Integrator, save: Callable[[Array], PyTree] | None, point: StepState) -> Snapshot:
-    """What is saved of a point."""
-    return Snapshot(point.mu if save is None else save(point.mu), integrator.group(point.carry))
+def take_snapshot(
+    integrator: Integrator, save: MemberFunction | None, point: StepState, params: PyTree = None, t: Any = None
+) -> Snapshot:
+    """What is saved of a point, with these params and at this time."""
+    return Snapshot(point.mu if save is None else save(point.mu, params=params, t=t), integrator.group(point.carry))
 
 
 def take_step(

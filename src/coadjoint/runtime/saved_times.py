@@ -83,6 +83,22 @@ class SavedTimes:
         return self.every if self.numbers is None else reduce(gcd, self.numbers.tolist(), self.steps)
 
 
+def count_steps(t0: float, t1: float, dt: float) -> int:
+    """The number of steps, or an error with the nearest t1 and dt."""
+    if not t1 > t0:
+        raise ValueError(f"t1 must be above t0 = {t0:g}, not {t1:g}.")
+    ratio = (t1 - t0) / dt
+    if not ratio < 2**62:
+        raise ValueError(f"a run has at most 2^62 steps, but (t1 − t0)/dt = {ratio:g}: take a larger dt.")
+    steps = round(ratio)
+    if steps < 1 or abs(ratio - steps) > 1e-9 * max(steps, 1):
+        raise ValueError(
+            f"t1 − t0 must be a whole multiple of dt, but ({t1:g} − {t0:g})/{dt:g} = {ratio:.12g}: "
+            f"take t1 = {t0 + max(steps, 1) * dt:.12g}, or dt = {(t1 - t0) / max(steps, 1):.12g}."
+        )
+    return steps
+
+
 def check_save_at(save_at: Any, t0: float, dt: float, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """The given times and their steps, or an error that names the nearest time on the grid."""
     given = np.asarray(validation.numbers("save_at", save_at, "a list of times", "fiu"), float)

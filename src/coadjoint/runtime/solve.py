@@ -80,7 +80,8 @@ def solve(
         The times to save instead, in increasing order, such as those of observations. They must be on the grid
         t0 + n dt. `sol.t` has exactly these times.
     save : callable, optional
-        A function of the state. Its values are saved in place of the states, as `sol.saved`.
+        A function save(mu). Its values are saved in place of the states, as `sol.saved`. A function save(mu, params)
+        also receives the params of the system. A last argument named `t` receives the time.
     group : bool, default False
         Whether to reconstruct the group element g: μ_n = Ad*_{g_n} μ_0 (left) or Ad*_{g_n⁻¹} μ_0 (right). It is saved
         as `sol.g`, and the attitude of a body as `sol.attitude()`.

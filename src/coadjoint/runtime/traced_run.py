@@ -11,17 +11,20 @@ from math import isqrt
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ..drivers import BLOCK, Window
 from ..integrators.base import Integrator
 from ..numerics.rootfind import ROOT
 from ..systems import System
+from .backends.observer import observe_along
 from .orbits import examined
 from .plan import Plan
 from .reduction_tree import result, update
 from .results import Ensemble, RunSummary, Solution, Stats, UnsolvedStepError, combine_totals, make_result
 from .run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step
+from .saved_values import MemberFunction
 
 _POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
 _ROOT_SIZE = 3  # σ, its last correction and what it moves the state by
@@ -42,6 +45,7 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
         )  # fmt: skip
     else:
         point, values = _scan_members(plan, integrator)
+    start = jax.tree.map(lambda x: x[:, 0], values.values) if plan.observe is not None else None
     if plan.save_at is not None:
         rows = plan.save_at[1] // plan.saved.spacing
         values = jax.tree.map(lambda x: x[rows] if plan.members is None else x[:, rows], values)
@@ -50,9 +54,20 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
     values = _checked(plan, stats, values) if plan.throw else values
     reduced = None
     if plan.reduce is not None:
-        reduced = result(plan.reduce, update(plan.reduce, values.values, jnp.ones(plan.members or 1)))
+        rows = values.values if plan.observe is None else _observed(plan, start, values.values)
+        reduced = result(plan.reduce, update(plan.reduce, rows, jnp.ones(plan.members or 1)))
         values = Snapshot(None, None)
     return make_result(plan, RunSummary(stats, plan.members or 1, reduced), values, plan.times())
+
+
+def _observed(plan: Plan, start: PyTree, values: PyTree) -> PyTree:
+    """The values that a reducer with a state per member makes of those saved (member, time, …)."""
+    observe, t = plan.observe, jnp.asarray(plan.t0 + plan.dt * plan.saved.step(np.arange(plan.n_saved)))
+    assert observe is not None
+    states = jax.vmap(plan.reduce.start)(start)
+    params = plan.system.params if plan.axes is None else plan.params
+    along = lambda params, state, x: observe_along(observe, params, state, x, t, len(t))[1]
+    return jax.vmap(along, in_axes=(plan.axes, 0, 0))(params, states, values)
 
 
 @eqx.filter_jit
@@ -96,7 +111,7 @@ def scan_run(
     system: System,
     integrator: Integrator,
     window: Window,
-    save: Callable[[Array], PyTree] | None,
+    save: MemberFunction | None,
     clock: TimeGrid,
     mu0: Array,
     steps: int,
@@ -132,11 +147,14 @@ def scan_run(
 
     def interval(point, rows):
         point, _ = _loop(block, point, rows)
-        return point, take_snapshot(integrator, save, point)
+        t = clock.t0 + (rows[0].ravel()[-1] + 1) * clock.dt
+        return point, take_snapshot(integrator, save, point, system.params, t)
 
     point, saved = jax.lax.scan(jax.checkpoint(interval) if sparse else interval, first, rows)
     return point, jax.tree.map(
-        lambda a, b: jnp.concatenate([a[None], b]), take_snapshot(integrator, save, first), saved
+        lambda a, b: jnp.concatenate([a[None], b]),
+        take_snapshot(integrator, save, first, system.params, jnp.asarray(clock.t0)),
+        saved,
     )
 
 

@@ -13,10 +13,11 @@ from ..integrators.base import Integrator
 from ..integrators.dissipative import Dissipative
 from ..integrators.tau import Tau
 from ..models.origin import origin
-from ..runtime import reducers
+from ..runtime import reducers, time_reducers
 from ..runtime.plan import Plan
 from .fingerprint import configuration, describe, digest
 
+_REDUCERS = {**vars(reducers), **vars(time_reducers)}
 _LARGEST = 4096  # numbers of a start that are written into the tables; a larger one, or a complex one, is an array
 
 
@@ -57,7 +58,7 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
 def _options(thing: Any) -> dict[str, Any] | None:
     """The arguments that make an integrator or a reducer of ours again; None if they cannot be told."""
     kind = type(thing)
-    ours = vars(integrators if isinstance(thing, (Integrator, Tau)) else reducers)
+    ours = vars(integrators) if isinstance(thing, (Integrator, Tau)) else _REDUCERS
     if ours.get(kind.__name__) is not kind:
         return None
     options: dict[str, Any] = {"name": kind.__name__}
@@ -65,7 +66,10 @@ def _options(thing: Any) -> dict[str, Any] | None:
         holder = thing if hasattr(thing, name) else getattr(thing, "solve", None)
         if not hasattr(holder, name):
             return None
-        options[name] = _plain(getattr(holder, name))
+        value = getattr(holder, name)
+        if type(value).__name__.startswith("_") and type(value).__module__ == time_reducers.__name__:
+            continue  # the default of a reducer
+        options[name] = _plain(value)
         if options[name] is None:
             return None
     return options if describe(made(options)) == describe(thing) else None
@@ -73,7 +77,7 @@ def _options(thing: Any) -> dict[str, Any] | None:
 
 def _plain(value: Any) -> Any:
     """A value as numbers, words, lists and tables; None if it is more than that."""
-    if isinstance(value, (Integrator, Tau)):
+    if isinstance(value, (Integrator, Tau)) or hasattr(value, "merge"):
         return _options(value)
     if isinstance(value, (bool, int, float, str)):
         return value
@@ -84,4 +88,4 @@ def made(options: dict[str, Any]) -> Any:
     """The integrator or reducer that a table with its name and options describes."""
     name = options["name"]
     given = {k: made(v) if isinstance(v, dict) else v for k, v in options.items() if k != "name"}
-    return vars(integrators if hasattr(integrators, name) else reducers)[name](**given)
+    return (vars(integrators) if hasattr(integrators, name) else _REDUCERS)[name](**given)

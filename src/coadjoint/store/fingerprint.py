@@ -30,7 +30,7 @@ def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
         "t1": plan.t0 + steps * plan.dt,
         "dt": plan.dt,
         "save_every": plan.save_every,
-        "save": describe(plan.save),
+        "save": None if plan.save is None else describe(plan.save.function),
         "group": plan.group,
         "driver": _driver(plan, steps),
         "integrator": describe(plan.integrator),

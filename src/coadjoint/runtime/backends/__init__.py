@@ -35,7 +35,7 @@ def prepare_program(plan: Plan) -> Program:
             run.set_phase(None, f"backend ({name})")
             found = prepare(plan) if name == _LAST else attempt_native(partial(prepare, plan))
             if not isinstance(found, NotSupported):
-                found.reason = " ".join([*reasons, _INSTEAD[name]]) if reasons else ""
+                found.reason = " ".join([*reasons, _INSTEAD[name]]) if reasons else found.reason
                 return found
             if plan.backend == name or not found.expected:
                 reasons.append(found.reason)

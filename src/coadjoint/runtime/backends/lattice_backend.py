@@ -22,9 +22,12 @@ from ..lapack_lock import run_exclusive
 from ..member_params import params_of, with_params
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState
+from ..saved_values import MemberFunction
 from .base import NotSupported, on_cpu
 from .nonconverged_steps import careful_program
+from .observer import begin, observer_for, refused
 from .site_kernel import SiteKernel, clock_of, copies, kernel_for, threads_for
+from .step_kernels import width_of
 from .xla import InitialStateCache, StepDefinition, reduced_by_xla
 
 FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long
@@ -46,7 +49,7 @@ def prepare(plan: Plan) -> "LatticeProgram | NotSupported":
 class LatticeProgram:
     """Tiles of large lattices, one member after the other, each by all cores."""
 
-    backend, reason = "native", ""
+    backend = "native"
     batches_per_launch: int = 1
     max_concurrency: int | None = 1
     merge: Callable[[PyTree, PyTree], PyTree] | None = None
@@ -54,6 +57,7 @@ class LatticeProgram:
     def __init__(self, plan: Plan, kernel: SiteKernel):
         self.plan, self.kernel, self.definition = plan, kernel, StepDefinition.of(plan)
         self.starts = InitialStateCache(plan, self.definition)
+        self.reason = refused(plan, width_of(plan))
 
     def device_context(self) -> AbstractContextManager[Any]:
         """The CPU."""
@@ -65,7 +69,7 @@ class LatticeProgram:
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = self.starts(batch)
+        points, first = begin(self.plan, batch, *self.starts(batch), width_of(self.plan))
         return points, reduced_by_xla(self.plan, first, 1)
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> "LatticeStepper":
@@ -80,6 +84,9 @@ class LatticeStepper:
         self.program, self.plan, self.batch, self.n = program, program.plan, batch, n
         self.full = False
         self.totals = jax.tree.map(np.array, points.totals)
+        self.observer = observer_for(self.plan, batch, width_of(self.plan))
+        if self.observer is not None:
+            self.observer.states = points.observed
         leaves = [np.asarray(x) for x in jax.tree.leaves((points.mu, points.carry))]
         layout = program.kernel.layout
         self.numbers = [self._numbers(i) for i in range(batch.member.size)]
@@ -118,7 +125,8 @@ class LatticeStepper:
         """Where the members are."""
         each = [self._point(i) for i in range(len(self.states))]
         mu, carry = jax.tree.map(lambda *x: np.stack(x), *each)
-        return StepState(mu, carry, jax.tree.map(np.array, self.totals))
+        observed = None if self.observer is None else self.observer.states
+        return StepState(mu, carry, jax.tree.map(np.array, self.totals), observed)
 
     def advance(self, n1: int, every: int) -> PyTree:
         """Steps up to n₁, of one member after the other."""
@@ -126,8 +134,10 @@ class LatticeStepper:
         with ThreadPoolExecutor(workers) as pool:
             rows = [_Run(self, i, pool, workers).advance(n1, every) for i in range(len(self.states))]
         self.n = n1
-        rows = jax.tree.map(lambda *x: np.stack(x), *rows[: self.batch.n_members])
-        return reduced_by_xla(self.plan, rows, self.plan.call_slots + 1)
+        saved: Snapshot = jax.tree.map(lambda *x: np.stack(x), *rows[: self.batch.n_members])
+        if self.observer is not None:
+            saved = self.observer.observed(saved, self.plan.saved.up_to(n1) - len(jax.tree.leaves(saved)[0][0]))
+        return reduced_by_xla(self.plan, saved, self.plan.call_slots + 1)
 
     def use_full_kernel(self) -> bool:
         """Go on with the thorough kernel, unless that was done already, or there is none."""
@@ -150,10 +160,13 @@ class LatticeStepper:
         for total, new in zip(self.totals, after.totals, strict=True):
             total[one] = new
 
-    def record(self, i: int) -> Snapshot:
-        """What is saved of a member."""
+    def record(self, i: int, n: int) -> Snapshot:
+        """What is saved of a member after n steps."""
         mu, carry = self._point(i)
-        values = mu if self.plan.save is None else jax.tree.map(np.asarray, _saved(self.plan.save, mu))
+        values, plan = mu, self.plan
+        if plan.save is not None:
+            own = plan.system.params if plan.axes is None else params_of(self.batch.params, plan.axes, i)
+            values = jax.tree.map(np.asarray, _saved(plan.save, mu, own, np.asarray(plan.t0 + n * plan.dt)))
         return Snapshot(values, self.plan.integrator.group(carry))
 
 
@@ -178,7 +191,7 @@ class _Run:
         for n in range(stepper.n, n1):
             self._step(n)
             if (n + 1) % every == 0:
-                saved.append(stepper.record(self.i))
+                saved.append(stepper.record(self.i, n + 1))
         empty = jax.tree.map(lambda s: np.empty((0, *s.shape), s.dtype), self.plan.snapshot_shape)
         return jax.tree.map(lambda *x: np.stack(x), *saved) if saved else empty
 
@@ -232,5 +245,5 @@ def _two_steps(window: Window, member: Array, first: Array) -> Array:
 
 
 @eqx.filter_jit
-def _saved(save: Callable[[Array], PyTree], mu: np.ndarray) -> PyTree:
-    return save(jnp.asarray(mu))
+def _saved(save: MemberFunction, mu: np.ndarray, params: PyTree, t: np.ndarray) -> PyTree:
+    return save(jnp.asarray(mu), params=params, t=jnp.asarray(t))

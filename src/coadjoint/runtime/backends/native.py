@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from stepcompiler.targets.cpu import Cpu
 from stepcompiler.words import as_words, packed, unpacked
@@ -22,10 +22,12 @@ from stepcompiler.words import as_words, packed, unpacked
 from ...drivers import BLOCK
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, take_snapshot
+from ..saved_values import MemberFunction
 from . import lattice_backend
 from .base import NotSupported, on_cpu
 from .native_reduction import CpuReduction
 from .nonconverged_steps import FallbackStepper
+from .observer import begin, observer_for, refused
 from .path_sampling import IncrementSource, drawn_with_steps
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
 from .xla import InitialStateCache, StepDefinition, reduced_by_xla
@@ -46,7 +48,7 @@ def prepare(plan: Plan) -> "NativeProgram | lattice_backend.LatticeProgram | Not
 class NativeProgram:
     """Tiles as native code, in groups of members."""
 
-    backend, reason = "native", ""
+    backend = "native"
     max_concurrency: int | None = None
 
     def __init__(self, plan: Plan, kernel: "StepKernel"):
@@ -55,6 +57,7 @@ class NativeProgram:
         self.reduction = CpuReduction.of(plan, kernel.width)
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
         self.starts = InitialStateCache(plan, self.definition)
+        self.reason = refused(plan, kernel.width)
         self.uniforms: dict[bool, np.ndarray] = {}  # what all tiles share, by whether the kernel is thorough
 
     def device_context(self) -> AbstractContextManager[Any]:
@@ -67,7 +70,7 @@ class NativeProgram:
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = self.starts(batch)
+        points, first = begin(self.plan, batch, *self.starts(batch), self.kernel.width)
         return points, reduced_rows(self.plan, self.reduction, first, batch.n_members, 1)
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> "NativeStepper":
@@ -94,6 +97,9 @@ class NativeStepper:
         )
         self.batch, self.full = batch, False
         kernel = program.kernel
+        self.observer = observer_for(self.plan, batch, kernel.width)
+        if self.observer is not None:
+            self.observer.states, points = points.observed, points._replace(observed=None)
         self.buffers = kernel.native.allocate(batch.member.size)
         self.buffers.n[:], self.buffers.state = n, kernel.pack(points)
         self.shape = len(self.buffers.n), kernel.width
@@ -113,7 +119,8 @@ class NativeStepper:
 
     def points(self) -> StepState:
         """Where the members are; not the words themselves, which the next steps write over."""
-        return self.kernel.unpack(self.buffers.state.copy())
+        points = self.kernel.unpack(self.buffers.state.copy())
+        return points if self.observer is None else points._replace(observed=self.observer.states)
 
     def advance(self, n1: int, every: int) -> PyTree:
         """Native steps as far as they go, and other ones where they stop."""
@@ -127,7 +134,15 @@ class NativeStepper:
             waiting = self.buffers.n < end
             if waiting.any() and not self._use_full_kernel():
                 self._hard(waiting, raw, first, every)
-        return reduced(self.plan, self.reduction, self.kernel, raw, self.batch.n_members)
+        if self.plan.save is None and self.reduction is not None and self.observer is None:
+            return self.reduction.batch(raw, self.batch.n_members)
+        rows = saved_by(self.kernel, raw, self.batch.n_members)
+        at = self.plan.saved.up_to(n1) - raw.shape[1]
+        if self.plan.save is not None:
+            rows = rows._replace(values=saved_rows(self.plan, rows.values, self.batch.params, at))
+        if self.observer is not None:
+            rows = self.observer.observed(rows, at)
+        return reduced_rows(self.plan, self.reduction, rows, self.batch.n_members)
 
     def _use_full_kernel(self) -> bool:
         """Go on with the thorough kernel, unless that was done already, or there is none."""
@@ -173,20 +188,12 @@ class NativeStepper:
             raw[due, n[due] // every - 1 - first] = saved[due]
 
 
-def reduced(plan: Plan, reduction: CpuReduction | None, kernel: StepKernel, raw: np.ndarray, count: int) -> PyTree:
-    """What was saved, (member, saved time, …), without padding; with a reducer its accumulators (1, saved time, …).
-
-    `raw` are the words (groups, saved times, words, width) of the states of a tile.
-    """
-    if plan.save is None and reduction is not None:
-        return reduction.batch(raw, count)
+def saved_by(kernel: StepKernel, raw: np.ndarray, count: int) -> Snapshot:
+    """The states (member, saved time, …) of a tile, without padding, from words (groups, saved times, words, width)."""
     shapes = kernel.native.saved_shape
     leaves = jax.tree.leaves(shapes)
     flat = unpacked(raw, [s.shape for s in leaves], [s.dtype for s in leaves])
-    rows: Snapshot = jax.tree.unflatten(jax.tree.structure(shapes), [x[:count] for x in flat])
-    if plan.save is not None:
-        rows = rows._replace(values=saved_rows(plan, rows.values))
-    return reduced_rows(plan, reduction, rows, count)
+    return jax.tree.unflatten(jax.tree.structure(shapes), [x[:count] for x in flat])
 
 
 def reduced_rows(
@@ -205,22 +212,28 @@ def reduced_rows(
     return reduction.batch(np.concatenate([words(x) for x in jax.tree.leaves(rows.values)], axis=2), count)
 
 
-def saved_rows(plan: Plan, states: np.ndarray) -> PyTree:
-    """The user's `save` of the states (member, saved time, …) of a tile, in pieces of one shape."""
+def saved_rows(plan: Plan, states: np.ndarray, params: PyTree, at: int) -> PyTree:
+    """The user's `save` of the states (member, saved time, …) of a tile from the saved time `at` on, piece by piece.
+
+    `params` are those of the members, where they have their own.
+    """
     save, size = plan.save, plan.batch_size
     assert save is not None
     count, times = states.shape[:2]
     out = jax.tree.map(lambda s: np.empty((count, times, *s.shape), s.dtype), plan.snapshot_shape.values)
     piece = np.zeros((size, min(_PIECE, plan.call_slots), *states.shape[2:]), states.dtype)
+    own = plan.system.params if plan.axes is None else params
     for first in range(0, times, piece.shape[1]):
         some = states[:, first : first + piece.shape[1]]
         piece[:count, : some.shape[1]] = some
-        values = _each(save, piece)
+        t = plan.t0 + plan.dt * np.asarray(plan.saved.step(at + first + np.arange(piece.shape[1])), float)
+        values = _each(save, plan.axes, own, piece, t)
         for a, x in zip(jax.tree.leaves(out), jax.tree.leaves(values), strict=True):
             a[:, first : first + some.shape[1]] = np.asarray(x)[:count, : some.shape[1]]
     return out
 
 
 @eqx.filter_jit
-def _each(save: Callable[[Array], PyTree], states: np.ndarray) -> PyTree:
-    return jax.vmap(jax.vmap(save))(jnp.asarray(states))
+def _each(save: MemberFunction, axes: PyTree, params: PyTree, states: np.ndarray, t: np.ndarray) -> PyTree:
+    one = lambda params, mu: jax.vmap(lambda mu, t: save(mu, params=params, t=t))(mu, t)
+    return jax.vmap(one, in_axes=(axes, 0))(params, jnp.asarray(states))

@@ -23,6 +23,7 @@ from stepcompiler.words import as_words, words_in
 
 from ...drivers import BLOCK
 from ..executors import cores
+from ..member_params import params_of
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, take_snapshot
 from . import gpu_runtime
@@ -31,6 +32,7 @@ from .gpu_runtime import GpuRuntime
 from .native import reduced_rows, saved_rows
 from .native_reduction import CpuReduction, ReductionKernels, constants, reduction_for
 from .nonconverged_steps import FallbackStepper
+from .observer import begin, observer_for, refused
 from .path_sampling import IncrementSource
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
 from .xla import StepDefinition, initial_batch
@@ -71,7 +73,7 @@ def prepare(plan: Plan) -> "GpuProgram | NotSupported":
 class GpuProgram:
     """Many tiles at a time on one GPU, then on the next."""
 
-    backend, reason = "native-gpu", ""
+    backend = "native-gpu"
 
     def __init__(self, plan: Plan, kernel: StepKernel, machine: GpuRuntime):
         self.plan, self.kernel, self.machine, self.definition = plan, kernel, machine, StepDefinition.of(plan)
@@ -80,8 +82,8 @@ class GpuProgram:
         self.max_concurrency: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
-        self.reduction = None
-        if found is not None and plan.save is None:
+        self.reduction, self.reason = None, refused(plan, width_of(plan))
+        if found is not None and plan.save is None and plan.observe is None:
             self.reduction = DeviceReduction(machine, found, plan.batch_size)
 
     @cached_property
@@ -108,7 +110,7 @@ class GpuProgram:
         plan = self.plan
         alike = plan.axes is None and not plan.mu0_by_member and not plan.g0_by_member
         numbers = batch.indices[:1] if alike else batch.indices
-        parts = [initial_batch(self.definition, plan.load_batch(range(k, k + 1))) for k in numbers]
+        parts = [initial_batch(self.definition, plan.load_batch(range(k, k + 1)), plan.time_grid.t0) for k in numbers]
         if alike:
             points, first = (
                 jax.tree.map(lambda x, count=count: np.broadcast_to(np.asarray(x)[:1], (count, *x.shape[1:])), part)
@@ -117,6 +119,7 @@ class GpuProgram:
         else:
             points, first = jax.tree.map(lambda *x: np.concatenate([np.asarray(a) for a in x]), *parts)
         if self.reduction is None:
+            points, first = begin(plan, batch, points, first, width_of(plan))
             return points, self.reduced(batch, first, 1)
         words = np.concatenate([as_words(x[:, 0]).T for x in jax.tree.leaves(first.values)])
         words = jax.device_put(np.ascontiguousarray(words), self.device(batch))
@@ -148,6 +151,9 @@ class GpuStepper:
         self.full = False
         self.held = KernelInputs(self.plan, batch, program.kernel.by_member)
         count = batch.n_members
+        self.observer = observer_for(self.plan, batch, width_of(self.plan))
+        if self.observer is not None:
+            self.observer.states, points = points.observed, points._replace(observed=None)
         leaves = [np.asarray(x) for x in jax.tree.leaves(points)]
         alike = all(x.strides[0] == 0 for x in leaves)  # what is the same for all members is sent once
         state = np.concatenate([as_words(x[: 1 if alike else count]).T for x in leaves])
@@ -179,7 +185,8 @@ class GpuStepper:
         padding = self.batch.member.size - self.batch.n_members
         key = self.kernel.shapes, self.kernel.dtypes, padding
         unpack = _programs.get(key, lambda: jax.jit(partial(_unpacked, *key)))
-        return jax.tree.unflatten(self.kernel.treedef, unpack(self.state))
+        points = jax.tree.unflatten(self.kernel.treedef, unpack(self.state))
+        return points if self.observer is None else points._replace(observed=self.observer.states)
 
     def advance(self, n1: int, every: int) -> PyTree:
         """Launches as far as they go, and other steps where they stop."""
@@ -248,7 +255,7 @@ class GpuStepper:
 
     def _rows(self, saved: int) -> PyTree:
         """What was saved."""
-        plan, program = self.plan, self.program
+        plan, program, first = self.plan, self.program, self.plan.saved.up_to(self.at) - saved
         if program.reduction is not None:
             take = _programs.get("one time", lambda: jax.jit(_one_time, static_argnums=2))
             times = (take(self.slots, np.asarray(k), program.reduction.values) for k in range(saved))
@@ -265,8 +272,14 @@ class GpuStepper:
             at += size
         rows: Snapshot = jax.tree.unflatten(jax.tree.structure(shapes), out)
         if plan.save is not None:
-            parts = [saved_rows(plan, rows.values[self.batch.member_slice(i)]) for i in range(len(self.batch.indices))]
+            cuts = [self.batch.member_slice(i) for i in range(len(self.batch.indices))]
+            of = lambda cut: (
+                None if plan.axes is None else params_of(self.batch.params, plan.axes, np.arange(cut.start, cut.stop))
+            )
+            parts = [saved_rows(plan, rows.values[cut], of(cut), first) for cut in cuts]
             rows = rows._replace(values=jax.tree.map(lambda *x: np.concatenate(x), *parts))
+        if self.observer is not None:
+            rows = self.observer.observed(rows, first)
         return program.reduced(self.batch, rows, plan.call_slots + 1)
 
 

@@ -30,6 +30,8 @@ from ..member_params import params_of, with_params
 from ..plan import Batch, Plan
 from ..reduction_tree import accumulated
 from ..run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step, try_step
+from ..saved_values import MemberFunction
+from .observer import begin, observer_for
 from .sharded_backend import ShardedPlacement, SingleDevice, retraced
 
 _DRAWN = 2**20  # numbers of a path that are drawn at once
@@ -42,7 +44,7 @@ class StepDefinition:
 
     system: System
     integrator: Integrator
-    save: Callable[[Array], PyTree] | None
+    save: MemberFunction | None
     group: bool = field(metadata={"static": True})
     axes: PyTree = field(metadata={"static": True})  # of the params of members, which are given beside
     single: bool = field(metadata={"static": True})  # one trajectory: no axis of members inside
@@ -64,9 +66,10 @@ class StepDefinition:
         out = fn(jax.tree.map(lambda x: x[0], members), own)
         return jax.tree.map(lambda x: x[None], out)
 
-    def take_snapshot(self, point: StepState) -> Snapshot:
-        """What is saved of a point."""
-        return take_snapshot(self.integrator, self.save, point)
+    def take_snapshot(self, point: StepState, params: PyTree, t: Any) -> Snapshot:
+        """What is saved of a point of a member with these params."""
+        own = self.system.params if self.axes is None else params
+        return take_snapshot(self.integrator, self.save, point, own, t)
 
 
 def prepare(plan: Plan) -> "XlaProgram":
@@ -104,7 +107,7 @@ class XlaProgram:
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """The points before the first step, and what is saved of them."""
-        points, first = self.starts(batch)
+        points, first = begin(self.plan, batch, *self.starts(batch))
         return points, reduced_by_xla(self.plan, first, 1)
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> "XlaStepper":
@@ -138,24 +141,24 @@ class InitialStateCache:
     """The points of tiles before the first step, computed once where all members start alike."""
 
     def __init__(self, plan: Plan, definition: StepDefinition):
-        self.definition = definition
+        self.definition, self.t0 = definition, plan.time_grid.t0
         self.alike = plan.axes is None and not (plan.mu0_by_member or plan.g0_by_member)
         self.found: dict[int, tuple[StepState, Snapshot]] = {}  # by the size of a tile
 
     def __call__(self, batch: Batch) -> tuple[StepState, Snapshot]:
         """The points, padding included, and what is saved of them, without padding."""
         size = batch.member.size
-        points, first = self.found.get(size) or initial_batch(self.definition, batch)
+        points, first = self.found.get(size) or initial_batch(self.definition, batch, self.t0)
         if self.alike and batch.n_members == size:
             self.found[size] = points, first
         return points, jax.tree.map(lambda x: x[: batch.n_members], first)
 
 
-def initial_batch(definition: StepDefinition, batch: Batch) -> tuple[StepState, Snapshot]:
+def initial_batch(definition: StepDefinition, batch: Batch, t0: Any) -> tuple[StepState, Snapshot]:
     """The points before the first step, padding included, and what is saved of them, without padding."""
     leaves, structure = jax.tree.flatten(definition)
     program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
-    carry, first = run_exclusive(program, leaves, batch.mu0, batch.g0, batch.params)
+    carry, first = run_exclusive(program, leaves, batch.mu0, batch.g0, batch.params, t0)
     mu0: Any = batch.mu0
     points = StepState(mu0, carry, SolverTotals.zero(batch.member.shape))
     return points, jax.tree.map(lambda x: np.asarray(x)[: batch.n_members, None], first)
@@ -164,13 +167,13 @@ def initial_batch(definition: StepDefinition, batch: Batch) -> tuple[StepState, 
 _starts: LRUCache[Callable] = LRUCache()  # calls of these cost less than those of equinox's
 
 
-def _start(definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree) -> tuple[PyTree, Snapshot]:
+def _start(definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree, t0: Array) -> tuple[PyTree, Snapshot]:
     """What the method carries along, and what is saved; all else of the points is known."""
 
     def one(own: tuple, params: PyTree) -> tuple[PyTree, Snapshot]:
         mu0, g0 = own
         point = initial_state(definition.with_params(params), definition.integrator, mu0, definition.group, g0)
-        return point.carry, definition.take_snapshot(point)
+        return point.carry, definition.take_snapshot(point, params, t0)
 
     return definition.each(one, (mu0, g0), params)
 
@@ -197,6 +200,9 @@ class XlaStepper:
         plan = self.plan
         size = batch.member.size
         empty = jax.tree.map(lambda s: np.zeros((size, plan.call_slots + 1, *s.shape), s.dtype), plan.snapshot_shape)
+        self.observer = observer_for(plan, batch)
+        if self.observer is not None:
+            self.observer.states, points = points.observed, points._replace(observed=None)
         held = batch.member, batch.params, points, np.full(size, n), empty
         self.member, self.params, self.at, self.next, self.slots = where.put(held)
 
@@ -222,11 +228,14 @@ class XlaStepper:
         self.n = n1
         saved = n1 // every - first
         rows = jax.tree.map(lambda x: where.rows(x, saved)[: self.batch.n_members], self.slots)
+        if self.observer is not None:
+            rows = self.observer.observed(rows, plan.saved.up_to(self.n) - saved)
         return reduced_by_xla(plan, rows, plan.call_slots + 1)
 
     def points(self) -> StepState:
         """Where the members are."""
-        return self.where.points(self.at)
+        points = self.where.points(self.at)
+        return points if self.observer is None else points._replace(observed=self.observer.states)
 
 
 @eqx.filter_jit
@@ -298,7 +307,8 @@ def _put(
     at = n // time_grid.save_every - slots.first
 
     def row(points: StepState) -> Snapshot:
-        return definition.each(lambda point, _: definition.take_snapshot(point), points, params)
+        t = time_grid.t0 + (n + 1) * time_grid.dt
+        return definition.each(lambda point, own: definition.take_snapshot(point, own, t), points, params)
 
     def put(values: Snapshot) -> Snapshot:
         old = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, at, 1, keepdims=False), values)
@@ -324,7 +334,9 @@ def _careful(
     """One step, with all fallbacks, of the members that wait before it."""
     points = careful_step(definition, window, time_grid, member, params, next, waiting, points)
     at = next // time_grid.save_every - slots.first
-    rows = definition.each(lambda point, _: definition.take_snapshot(point), points, params)
+    t = time_grid.t0 + (next + 1) * time_grid.dt
+    taken = lambda own, params: definition.take_snapshot(own[0], params, own[1])
+    rows = definition.each(taken, (points, t), params)
     old = jax.tree.map(lambda a: a[jnp.arange(len(at)), at], slots.values)
     values = jax.tree.map(lambda a, x: a.at[jnp.arange(len(at)), at].set(x), slots.values, _where(waiting, rows, old))
     return points, next + waiting, SaveBuffer(values, slots.first)

@@ -14,7 +14,6 @@ References: Bloch, Krishnaprasad, Marsden and Ratiu, The Euler–Poincaré equat
 Arnaudon, De Castro and Holm, Noise and dissipation on coadjoint orbits (2018).
 """  # fmt: skip
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -112,14 +111,14 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
         what for what, has in (("noise", system.n_noise), ("forcing", system.forces), ("torque", system.torques)) if has
     ]
     if own:
-        warnings.warn(
+        validation.warn(
             f"heat_bath: the system has {' and '.join(own)} of its own beside the bath, so that exp(−h/T) need not be "
             "stationary (for a model, alpha=None leaves its noise out).",
-            stacklevel=2,
+            UserWarning,
         )
     word = _unbounded(system.at(0.0))
     if word is not None:
-        warnings.warn(f"heat_bath: exp(−h/T) may not be normalisable on the orbits: {word}", stacklevel=2)
+        validation.warn(f"heat_bath: exp(−h/T) may not be normalisable on the orbits: {word}", UserWarning)
     return _bathed(system, {"friction": friction, "temperature": temperature}, _fields(system, fields))
 
 

@@ -8,12 +8,12 @@ import socket
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ..numerics import validation
 from ..runtime.backends.base import Program
 from ..runtime.executors import ClusterError
 from ..runtime.loop import BatchResult, RunContext
@@ -137,7 +137,7 @@ class Cluster:
         if wrong:
             raise ClusterError(self._refusal(wrong))
         if out is not None and len({a["host"] for a in answers.values()}) > 1 and (why := lock_warning(out.parent)):
-            warnings.warn(f"{why} Take care that no other run writes to {out}.", RuntimeWarning, stacklevel=6)
+            validation.warn(f"{why} Take care that no other run writes to {out}.")
 
     def _await_workers(self) -> None:
         if not self._threads():
@@ -173,10 +173,10 @@ class Cluster:
                 time.sleep(_LOOK)  # until the scheduler knows who is gone
             if there <= set(self.client.nthreads()):
                 break
-        warnings.warn(
+        validation.warn(
             f"the workers of {self.address} cannot be reached from here, so that results go through the scheduler: "
-            "it will need memory for them.", RuntimeWarning, stacklevel=6,
-        )  # fmt: skip
+            "it will need memory for them."
+        )
         return False
 
 

@@ -20,7 +20,8 @@ from ..drivers import Brownian
 from ..integrators.tmk import TMK
 from ..runtime.backends import prepare_program
 from ..runtime.executors import executor_for
-from ..runtime.plan import Plan, plan_ensemble, plan_solve
+from ..runtime.plan import Plan
+from ..runtime.planning import plan_ensemble, plan_solve
 from ..store.atomic_io import StoreError
 from ..store.header import TOTALS
 from ..store.input_arrays import with_arrays

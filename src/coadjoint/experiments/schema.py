@@ -22,7 +22,7 @@ from ..models.origin import is_field
 from ..numerics import validation
 from ..numerics.array_files import array_from
 from ..runtime import reducers, time_reducers
-from ..runtime.plan import BACKENDS
+from ..runtime.backends import BACKENDS
 from ..systems import System
 
 _LARGEST_SIZE = 10_000  # of a whole number that a model takes: beyond, a typing error is likelier than a machine for it

@@ -3,6 +3,8 @@
 import math
 import operator
 import os
+import sys
+import warnings
 from typing import Any
 
 import jax
@@ -35,6 +37,14 @@ def require_float64() -> None:
             "coadjoint computes in float64, but JAX is set to float32 (JAX_ENABLE_X64 or jax_enable_x64 is off). "
             "Unset JAX_ENABLE_X64, or call jax.config.update('jax_enable_x64', True)."
         )
+
+
+def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Warn at the line of the user that called coadjoint."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "coadjoint":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def is_traced(tree: Any) -> bool:

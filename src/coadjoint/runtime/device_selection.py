@@ -1,23 +1,20 @@
-"""The devices over which one large matrix is spread: `devices=`."""
+"""The devices over which one large matrix is distributed: `devices=`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
 
-from ..integrators.base import OrbitMethod
+from ..integrators.base import Integrator, OrbitMethod
 from ..integrators.dissipative import user_method
 from ..integrators.implicit import DENSE
-from .plan import Plan
+from ..systems import System
 
 
-def with_devices(plan: Plan, devices: Any) -> Plan:
-    """The plan spread over devices, or an error that says why it cannot be."""
-    if devices is None:
-        return plan
+def select_devices(devices: Any, system: System, integrator: Integrator, group: bool, backend: str) -> tuple:
+    """Return the devices over which the matrix of a run is distributed, or raise an error with the reason."""
     found = _devices(devices)
-    algebra, integrator = plan.system.algebra, plan.integrator
+    algebra = system.algebra
     n, name = algebra.shape[-1], type(algebra).__name__
     if not algebra.is_matrix_conjugation:
         raise ValueError(f"devices= spreads one large matrix of SU(n), n at least 9, and this is {name}: leave it out.")
@@ -25,28 +22,26 @@ def with_devices(plan: Plan, devices: Any) -> Plan:
         raise ValueError(f"devices= spreads one large matrix of SU(n), n at least 9, and here n is {n}: leave it out.")
     if len(found) > n:
         raise ValueError(f"devices must be at most n = {n}, one a row, not {len(found)}.")
-    if plan.traced:
-        raise TypeError("devices= spreads numbers, but this run is being traced by JAX.")
-    rule = integrator.products_rule(plan.system) if isinstance(integrator, OrbitMethod) else None
+    rule = integrator.products_rule(system) if isinstance(integrator, OrbitMethod) else None
     if len(found) > 1 and rule is None:
         name = type(user_method(integrator)).__name__
         raise ValueError(
             "devices= needs a method that steps without LU and eigenvalues: TMK(), "
             f"LieMidpoint(Cayley()) or IsospectralMidpoint(), not {name} as it is given"
-            + (" (the system has dissipation or forcing)." if plan.system.leaves_orbit else ".")
+            + (" (the system has dissipation or forcing)." if system.leaves_orbit else ".")
         )
-    if len(found) > 1 and plan.group:
+    if len(found) > 1 and group:
         raise ValueError("devices= does not follow the group element, which needs eigenvalues: leave out group=True.")
-    if plan.backend not in ("auto", "xla"):
-        raise ValueError(f'devices= is for backend="xla", not {plan.backend!r}.')
+    if backend not in ("auto", "xla"):
+        raise ValueError(f'devices= is for backend="xla", not {backend!r}.')
     config: Any = jax.config
     cache = config.jax_compilation_cache_dir if config.jax_enable_compilation_cache else None
     _check_cache(cache, {device.process_index for device in found}, jax.devices()[0].platform)
-    return replace(plan, devices=found, backend="xla")
+    return found
 
 
 def _devices(devices: Any) -> tuple:
-    """The first so many, or those that are given."""
+    """Return the first so many devices, or the given ones."""
     there = jax.devices()
     if isinstance(devices, int) and not isinstance(devices, bool):
         if not 1 <= devices <= len(there):
@@ -70,7 +65,7 @@ def _devices(devices: Any) -> tuple:
 
 
 def _check_cache(folder: str | None, processes: set[int], platform: str) -> None:
-    """Programs that CPUs of several processes read from JAX's cache disagree on who sends what, and crash in Gloo."""
+    """Raise an error if CPUs of several processes would read programs from JAX's cache: they would crash in Gloo."""
     if folder and len(processes) > 1 and platform == "cpu":
         raise ValueError(
             f"devices: CPUs of several processes cannot run programs from JAX's compilation cache, and "

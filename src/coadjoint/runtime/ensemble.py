@@ -10,7 +10,7 @@ from ..drivers import Driver
 from ..integrators.base import Integrator
 from ..integrators.tmk import TMK
 from ..systems import System
-from .plan import plan_ensemble
+from .planning import plan_ensemble
 from .reducers import Reducer
 from .results import Ensemble
 from .solve import is_stored, run_plan

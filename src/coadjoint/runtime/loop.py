@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -14,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..drivers import BLOCK
+from ..numerics import validation
 from .backends.base import Program, Stepper
 from .executors import Executor, threads
 from .multiprocess import agreed
@@ -122,9 +122,9 @@ def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
         raise UnsolvedStepError(_unsolved_message(plan, stats, computed) + output.recovery_hint(), result)
     if failures:
         message = f"{len(failures)} of {plan.n_batches} batches could not be computed.{output.recovery_hint()} "
-        warnings.warn(message + " ".join(failures), RuntimeWarning, stacklevel=6)
+        validation.warn(message + " ".join(failures))
     if growth >= LARGE_GROWTH and not stats.unsolved and not plan.system.leaves_orbit:
-        warnings.warn(_growth_message(growth), RuntimeWarning, stacklevel=7)
+        validation.warn(_growth_message(growth))
     return result
 
 

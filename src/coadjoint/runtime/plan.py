@@ -1,6 +1,5 @@
-"""The plan of a run: all arguments checked, nothing run yet."""
+"""The plan of a run: all arguments checked, nothing run yet. `planning.py` makes plans."""
 
-import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,25 +12,17 @@ from jaxtyping import Array, Int, PyTree
 
 from stepcompiler.cache import LRUCache
 
-from ..callables import check_params
-from ..drivers import BLOCK, Brownian, Driver, Increment, Increments, Needs, Window
-from ..inputs import check_inputs
+from ..drivers import BLOCK, Driver, Increment, Needs, Window
 from ..integrators.base import Integrator
-from ..integrators.dissipative import wrap_dissipation
 from ..integrators.implicit import DENSE
 from ..numerics import validation
-from ..params import fit_params
-from ..states import check_state
 from ..systems import System
-from .group_validation import check_group
 from .member_params import energy_of_states, params_of
-from .reducers import as_reducer, check_spacing, trace_observe
 from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapshot
-from .saved_times import SavedTimes, check_save_at, count_steps
-from .saved_values import MemberFunction, trace_save
+from .saved_times import SavedTimes
+from .saved_values import MemberFunction
 
 MAX_BATCH_SIZE = 1024  # members that are stepped together
-BACKENDS = ("auto", "native-gpu", "native", "xla")
 _shapes: LRUCache[tuple[StepState, Snapshot]] = LRUCache()
 _increments: LRUCache[Increment] = LRUCache()
 _MATRICES = 2**22  # entries of the matrices that are stepped together on a GPU
@@ -117,11 +108,11 @@ class Plan:
     @cached_property
     def window_blocks(self) -> int:
         """Blocks of steps in a window on the path."""
-        return _method(self.driver, "blocks")(self.system.n_noise)
+        return method_of(self.driver, "blocks")(self.system.n_noise)
 
     def window(self, first: int, blocks: int | None = None) -> Window:
         """The window on the path from block `first` on."""
-        return _method(self.driver, "window")(
+        return method_of(self.driver, "window")(
             self.system.n_noise, self.dt, first, blocks or self.window_blocks, self.needs
         )
 
@@ -292,141 +283,6 @@ class Plan:
         return validation.is_traced((self.system, self.mu0, self.g0, self.params, self.driver, self.save))
 
 
-def _method(module: Any, name: str) -> Callable[..., Any]:
+def method_of(module: Any, name: str) -> Callable[..., Any]:
     """A method without the wrapper that equinox makes at each access, which costs a short run its time."""
     return partial(getattr(type(module), name), module)
-
-
-# Checking.
-
-
-def plan_solve(
-    system: Any, mu0: Any, *, stored: bool, save: Any, group: bool, throw: bool, g0: Any = None, **options: Any
-) -> Plan:
-    """The plan of `solve`."""
-    common = _common(system, **options)
-    _method(common["driver"], "check_members")(None)
-    state = check_state(system.algebra, "mu0", mu0)
-    g0, _ = check_group(system.algebra, g0, group)
-    save_fn = trace_save(system, save, stored)
-    given = {"save": save_fn, "custom": save is not None, "group": group, "throw": throw, "g0": g0, "mu0_given": mu0}
-    return Plan(**common, mu0=state, **given)
-
-
-def plan_ensemble(
-    system: Any,
-    mu0: Any,
-    *,
-    members: Any,
-    params: Any,
-    reduce: Any,
-    stored: bool,
-    save: Any,
-    group: bool,
-    throw: bool,
-    g0: Any = None,
-    **options: Any,
-) -> Plan:
-    """The plan of `ensemble`."""
-    common = _common(system, **options)
-    members = validation.count("members", members)
-    states, by_member = _states(system, mu0, members)
-    params, axes = _params(system, params, members)
-    g0, turned = check_group(system.algebra, g0, group, members)
-    reduce = as_reducer(reduce)
-    _method(common["driver"], "check_members")(members)
-    save_fn = trace_save(system, save, stored and reduce is None)
-    plan = Plan(
-        **common, mu0=states, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
-        mu0_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, g0_by_member=turned, mu0_given=mu0,
-    )  # fmt: skip
-    if reduce is not None:
-        plan = replace(plan, observe=trace_observe(system, reduce, plan.snapshot_shape.values))
-        plan.accumulator_shape  # noqa: B018, raises where the reducer does not take saved values
-        check_spacing(reduce, plan.saved)
-    return plan
-
-
-def _common(
-    system: Any,
-    *,
-    t1: Any,
-    dt: Any,
-    t0: Any,
-    key: Any,
-    driver: Any,
-    integrator: Any,
-    save_every: Any,
-    backend: Any,
-    save_at: Any = None,
-) -> dict[str, Any]:
-    """The arguments that `solve` and `ensemble` share."""
-    validation.require_float64()
-    if not isinstance(system, System):
-        raise TypeError(f"system must be a System, not {type(system).__name__}.")
-    if not isinstance(integrator, Integrator):
-        hint = f"; did you mean {integrator.__name__}()?" if isinstance(integrator, type) else "."
-        raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}{hint}")
-    validation.choice("backend", backend, BACKENDS)
-    dt, t0, t1 = validation.positive("dt", dt), validation.finite("t0", t0), validation.finite("t1", t1)
-    steps = count_steps(t0, t1, dt)
-    for sentence in check_inputs(system.inputs, t0, t1, dt):
-        warnings.warn(sentence, stacklevel=5)
-    save_every = validation.count("save_every", save_every)
-    if save_at is not None:
-        if save_every != 1:
-            raise ValueError(f"give save_every or save_at, not both: save_every is {save_every}.")
-        save_at = check_save_at(save_at, t0, dt, steps)
-    if steps % save_every:
-        raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
-    integrator = wrap_dissipation(system, integrator)
-    _method(integrator, "check")(system.at(t0))
-    needs = _method(integrator, "needs")(system)
-    driver = _driver(system, key, driver, steps)
-    _method(driver, "check")(system.n_noise, steps, dt, needs)
-    return {
-        "system": system, "integrator": integrator, "driver": driver, "needs": needs, "t0": t0, "dt": dt,
-        "steps": steps, "save_every": save_every, "save_at": save_at, "backend": backend,
-    }  # fmt: skip
-
-
-def _driver(system: System, key: Any, driver: Any, steps: int) -> Driver:
-    if key is not None and driver is not None:
-        raise ValueError("give key or driver, not both: key=k is short for driver=Brownian(k).")
-    if driver is not None and not isinstance(driver, Driver):
-        raise TypeError(f"driver must be Brownian(key) or Increments(dS), not {type(driver).__name__}.")
-    if driver is not None:
-        return driver
-    if system.n_noise == 0:
-        return Increments(np.zeros((steps, 0)))
-    if key is None:
-        raise ValueError(f"the system has {system.n_noise} noise(s): give key= (an int or a JAX key) or driver=.")
-    return Brownian(key)
-
-
-def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:
-    shape = validation.numbers("mu0", mu0).shape
-    if shape == (members, *system.algebra.shape):
-        return check_state(system.algebra, "mu0", mu0, (members,)), True
-    if len(shape) == len(system.algebra.shape) + 1:
-        raise ValueError(f"mu0 has {shape[0]} states, but there are {members} members.")
-    return check_state(system.algebra, "mu0", mu0), False
-
-
-def _params(system: System, params: PyTree, members: int) -> tuple[PyTree, PyTree]:
-    """The parameters and, leaf by leaf, whether they lead with members (0) or are shared (None)."""
-    if params is None:
-        return None, None
-    arrays = fit_params(system.params, system._fixed, params)
-
-    def axis(path: tuple, a: Array, b: Array) -> int | None:
-        if b.shape == a.shape:
-            return None
-        if b.shape == (members, *a.shape):
-            return 0
-        wanted = f"shape {a.shape}, or {(members, *a.shape)} to lead with members"
-        raise ValueError(f"params{jax.tree_util.keystr(path)} must have {wanted}, not {b.shape}.")
-
-    axes = jax.tree_util.tree_map_with_path(axis, system.params, arrays)
-    check_params(system, arrays, axes if jax.tree.leaves(axes) else None)
-    return arrays, axes

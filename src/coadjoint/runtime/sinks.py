@@ -96,11 +96,11 @@ class Memory:
             None if plan.reduce is not None else _empty(plan.snapshot_shape, plan.members or 1, plan.n_saved)
         )
 
-    def sink(self, tile: int) -> "MemorySink":
+    def sink(self, batch: int) -> "MemorySink":
         """A place in the result; accumulators have one of their own."""
         plan = self.plan
         if plan.reduce is None:
-            first = tile * plan.batch_size
+            first = batch * plan.batch_size
             room = jax.tree.map(lambda a: a[first : first + plan.batch_size], self.values)
             self.last = sink = MemorySink(room, 1)  # not `return self.last`: another thread may have set it meanwhile
             return sink
@@ -124,17 +124,17 @@ class Memory:
         """Each tile in memory of its own."""
         return RemoteMemory()
 
-    def collect(self, tile: int, rows: PyTree) -> None:
+    def collect(self, batch: int, rows: PyTree) -> None:
         """Put the rows where they belong."""
         if self.plan.reduce is None:
-            sink = self.sink(tile)
+            sink = self.sink(batch)
             sink.add(0, jax.tree.unflatten(jax.tree.structure(self.values), rows))
             sink.close()
 
-    def mark_failed(self, tile: int) -> None:
+    def mark_failed(self, batch: int) -> None:
         """Mark that there is nothing."""
         if self.plan.reduce is None:
-            self.sink(tile).close()
+            self.sink(batch).close()
 
     def check(self) -> None:
         """Ctrl-C interrupts at once."""

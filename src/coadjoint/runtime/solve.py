@@ -1,6 +1,7 @@
 """`solve`: one trajectory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -9,16 +10,17 @@ from jaxtyping import PyTree
 from ..drivers import Driver
 from ..integrators.base import Integrator
 from ..integrators.tmk import TMK
+from ..numerics import validation
 from ..systems import System
-from .backends import prepare_program
+from .backends import BACKENDS, prepare_program
 from .backends.base import Program
-from .device_selection import with_devices
-from .executors import executor_for
+from .executors import Executor, executor_for
 from .loop import execute
 from .multiprocess import is_coordinator, is_multiprocess, translate_collective_errors
-from .plan import Plan, plan_solve
+from .plan import Plan
+from .planning import plan_solve
 from .results import Solution
-from .sinks import Memory
+from .sinks import Memory, Output
 from .traced_run import run_traced
 from .typed_options import SolveOptions
 
@@ -124,9 +126,10 @@ def solve(
     """
     plan = plan_solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
-        save_at=save_at, save=save, group=group, g0=g0, throw=throw, backend=backend, stored=is_stored(out, resume),
+        save_at=save_at, save=save, group=group, g0=g0, throw=throw, backend=backend, devices=devices,
+        stored=is_stored(out, resume),
     )  # fmt: skip
-    return run_plan(with_devices(plan, devices), out, resume, progress)
+    return run_plan(plan, out, resume, progress)
 
 
 def is_stored(out: Any, resume: Any) -> bool:
@@ -139,7 +142,8 @@ def is_stored(out: Any, resume: Any) -> bool:
 
 
 def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) -> Any:
-    """Plan, backend, loop, sink, result: in memory, in a store, or as part of what JAX traces; here or on a cluster."""
+    """Choose a backend, open the output, and run; a run that JAX traces is one scan instead."""
+    validation.choice("backend", plan.backend, BACKENDS)
     if plan.traced:
         if on is not None:
             raise TypeError("on= sends numbers to a cluster, but this run is being traced by JAX.")
@@ -149,23 +153,32 @@ def run_plan(plan: Plan, out: Any, resume: bool, progress: Any, on: Any = None) 
             )
         return run_traced(plan)
     program = prepare_program(plan)
-    if is_multiprocess(plan):
-        return _run_together(plan, program, out, resume, progress if is_coordinator() else False)
-    with executor_for(on, [plan], [program], out, progress) as place:
-        if out is None:
-            return execute(plan, program, Memory(plan), progress, place)
-        from ..store.recorder import record_run
-
-        return record_run(plan, program, out, resume, progress, place)
+    silent = is_multiprocess(plan) and not is_coordinator()
+    with (
+        executor_for(on, [plan], [program], out, progress) as executor,
+        open_output(plan, program, out, resume, executor) as output,
+    ):
+        return execute(plan, program, output, progress and not silent, executor)
 
 
-def _run_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Any:
-    """On devices of several processes: in the memory of each, or in one store."""
+def open_output(
+    plan: Plan, program: Program, out: Any, resume: bool, executor: Executor | None
+) -> AbstractContextManager[Output]:
+    """Open the destination of the results: memory, or a store."""
     if out is None:
-        with translate_collective_errors(
-            lambda: " Nothing of it is kept: with out= it would go on from its last checkpoint."
-        ):
-            return execute(plan, program, Memory(plan), progress)
-    from ..store.multiprocess_store import record_together
+        return _memory(plan)
+    if is_multiprocess(plan):
+        from ..store.multiprocess_store import multiprocess_output
 
-    return record_together(plan, program, out, resume, progress)
+        return multiprocess_output(plan, program, out, resume)
+    from ..store.recorder import store_output
+
+    return store_output(plan, program, out, resume, executor)
+
+
+@contextmanager
+def _memory(plan: Plan) -> Iterator[Output]:
+    """Keep the results in the memory of each process."""
+    hint = " Nothing of it is kept: with out= it would go on from its last checkpoint."
+    with translate_collective_errors(lambda: hint) if is_multiprocess(plan) else nullcontext():
+        yield Memory(plan)

@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import uuid
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from zarr.storage import LocalStore
 
 from ..models.origin import origin
+from ..numerics import validation
 from ..runtime.backends.base import Program
 from ..runtime.plan import Plan
 from .atomic_io import THREADS, StoreError, reason, remove_partial, sync, sync_tree, write
@@ -268,10 +268,11 @@ def _update_header(
     if header != before:
         root.attrs["coadjoint"] = header
     if changed:
-        warnings.warn(
+        validation.warn(
             f"{path} resumes under other conditions, so its last bits may differ from an uninterrupted run: "
-            + "; ".join(changed) + ".", RuntimeWarning, stacklevel=8,
-        )  # fmt: skip
+            + "; ".join(changed)
+            + "."
+        )
 
 
 def _changed_provenance(

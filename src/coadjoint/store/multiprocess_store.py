@@ -17,7 +17,6 @@ import numpy as np
 
 from ..runtime.backends.base import Program
 from ..runtime.backends.sharded_backend import LazyMatrix
-from ..runtime.loop import execute
 from ..runtime.multiprocess import (
     PROCESS_LOST,
     allgather,
@@ -35,7 +34,6 @@ from .experiment_export import as_tables
 from .header_checks import read_header
 from .interrupts import interrupts
 from .locks import batch_lock
-from .reading import Stored
 from .recorder import Store, recording
 from .schema import STATE, Layout
 from .store_output import StoreOutput
@@ -45,8 +43,9 @@ _OFTEN = 1.0  # seconds between checks of the other processes' locks
 _GRACE = 5.0  # seconds in which JAX itself may report that another process has ended
 
 
-def record_together(plan: Plan, program: Program, out: Any, resume: bool, progress: Any) -> Stored:
-    """Run a plan and write it to a store, which all processes must see under one name."""
+@contextmanager
+def multiprocess_output(plan: Plan, program: Program, out: Any, resume: bool) -> Iterator[StoreOutput]:
+    """Create or resume the store of a run of several processes, which all must see under one name."""
     path = Path(out)
     with ExitStack() as stack:
         store = (
@@ -61,9 +60,8 @@ def record_together(plan: Plan, program: Program, out: Any, resume: bool, progre
 
         broadcast(True)  # all processes have their locks
         with _watching_locks(path, count_processes(plan), kept), translate_collective_errors(kept):
-            result = execute(plan, program, output, progress)
+            yield output
     broadcast(True)
-    return result
 
 
 @contextmanager

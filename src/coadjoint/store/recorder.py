@@ -33,11 +33,15 @@ from .store_output import StoreOutput
 from .zarr_files import Files
 
 
-def record_run(plan: Plan, program: Program, out: Any, resume: bool, progress: Any, place: Any = None) -> Stored:
-    """Run a plan and write it to a store. `coadjoint.resume` can resume it if a model made its system."""
+@contextlib.contextmanager
+def store_output(plan: Plan, program: Program, out: Any, resume: bool, executor: Any = None) -> Iterator[StoreOutput]:
+    """Create or resume the store of one run. `coadjoint.resume` can resume it if a model made its system."""
     experiment = None if resume else as_tables(plan)
-    with recording([plan], [program], (), Path(out), resume, experiment, place) as store:
-        return store.execute([0], progress)[0]
+    with (
+        recording([plan], [program], (), Path(out), resume, experiment, executor) as store,
+        store.outputs([0]) as found,
+    ):
+        yield found[0]
 
 
 @contextlib.contextmanager
@@ -111,13 +115,18 @@ class Store:
 
     def execute(self, runs: Sequence[int], progress: Any = False) -> list[Stored]:
         """Run some of the plans from their last checkpoints."""
-        of = [(self.plans[run], self.programs[run]) for run in runs]
-        outputs = [(*own, StoreOutput(self, run, *own)) for run, own in zip(runs, of, strict=True)]
+        with self.outputs(runs) as outputs:
+            return execute_all([(x.plan, x.program, x) for x in outputs], progress, self.place)
+
+    @contextlib.contextmanager
+    def outputs(self, runs: Sequence[int]) -> Iterator[list[StoreOutput]]:
+        """Open the outputs of some of the plans."""
+        outputs = [StoreOutput(self, run, self.plans[run], self.programs[run]) for run in runs]
         try:
-            return execute_all(outputs, progress, self.place)
+            yield outputs
         finally:
             with contextlib.suppress(OSError, StoreError):
-                for *_, output in outputs:
+                for output in outputs:
                     output.flush()
 
     def commit(self, files: dict[str, bytes]) -> None:

@@ -140,7 +140,7 @@ def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
     """Parcels have nothing of members; with a store, nothing of them comes back."""
     from coadjoint.clusters import serialization
     from coadjoint.runtime.backends import prepare_program
-    from coadjoint.runtime.plan import plan_ensemble
+    from coadjoint.runtime.planning import plan_ensemble
     from coadjoint.runtime.sinks import Memory
 
     sizes = []
@@ -579,7 +579,7 @@ def test_a_worker_without_a_gpu_is_refused(monkeypatch):
     from coadjoint.clusters.serialization import environment, pack
     from coadjoint.clusters.worker import WorkerRejected, _opened
     from coadjoint.runtime.backends import prepare_program
-    from coadjoint.runtime.plan import plan_ensemble
+    from coadjoint.runtime.planning import plan_ensemble
     from coadjoint.runtime.sinks import Memory
 
     about: dict = {

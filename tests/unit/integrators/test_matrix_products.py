@@ -14,7 +14,7 @@ from coadjoint.integrators.su_n_solver import Rule, _Step, products_step, tanh
 from coadjoint.numerics import split_complex as sc
 from coadjoint.runtime import blas, results
 from coadjoint.runtime.backends import sharded_backend, xla
-from coadjoint.runtime.plan import plan_ensemble, plan_solve
+from coadjoint.runtime.planning import plan_ensemble, plan_solve
 from coadjoint.store.fingerprint import configuration
 from stepcompiler.jaxprs import mixed_precision
 from stepcompiler.jaxprs.interning import primitives

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.runtime import plan as planning
+from coadjoint.runtime import plan as plans
+from coadjoint.runtime import planning
 from coadjoint.runtime.backends import gpu_runtime, native_gpu
 from coadjoint.runtime.backends.step_kernels import kernel_for
 from stepcompiler.cache import LRUCache
@@ -23,7 +24,7 @@ def emulated(monkeypatch):
     """Tiles of eight members, two of them as one, on two GPUs that are none."""
     machine = gpu_runtime.EmulatedGpu(2)
     monkeypatch.setattr(gpu_runtime, "detect", lambda: machine)
-    monkeypatch.setattr(planning, "MAX_BATCH_SIZE", 8)
+    monkeypatch.setattr(plans, "MAX_BATCH_SIZE", 8)
     monkeypatch.setattr(native_gpu, "TOGETHER", 16)
     return machine
 

@@ -4,7 +4,7 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.runtime.backends import prepare_program
-from coadjoint.runtime.plan import plan_ensemble
+from coadjoint.runtime.planning import plan_ensemble
 from coadjoint.runtime.sinks import Memory
 from coadjoint.store.recorder import recording
 from coadjoint.store.store_output import StoreOutput

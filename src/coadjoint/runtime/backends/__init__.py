@@ -1,30 +1,38 @@
-"""Backends: what computes the steps of a plan, chosen before a store or a bar is touched.
+"""The registry of backends. A backend computes the steps of a plan; it is chosen before a store or a bar is created.
 
-A backend is a function `prepare(plan)` in a file of its own. It gives a program, or a refusal with its reason in a
-sentence. A new backend is one new file with such a function, and a row in the table below.
+A backend is a function `prepare(plan, reason)` in a file of its own. It returns a program, or a `NotSupported` with the
+reason in a sentence. A new backend is a new file with such a function, and a row in the table below.
 """
-
-from functools import partial
 
 from ..plan import Plan
 from ..stall_monitor import MonitoredRun
-from . import native, native_gpu, xla
+from . import lattice_backend, native, native_gpu, xla
 from .base import Backend, NotSupported, Program, attempt_native
 
-TABLE: dict[str, Backend] = {  # the fastest first; the last takes all
+
+def _native(plan: Plan, reason: str) -> Program | NotSupported:
+    """Native code for one trajectory, or for one site of a large lattice."""
+    found = native.prepare(plan, reason)
+    if isinstance(found, NotSupported) and lattice_backend.takes(plan):
+        return lattice_backend.prepare(plan, reason)
+    return found
+
+
+TABLE: dict[str, Backend] = {  # the fastest first; the last supports every plan
     "native-gpu": native_gpu.prepare,
-    "native": native.prepare,
+    "native": _native,
     "xla": xla.prepare,
 }
+BACKENDS = ("auto", *TABLE)
 _LAST = "xla"
 _INSTEAD = {"native": "The CPU computes the steps instead.", "xla": "XLA computes the steps instead."}
 
 
 def prepare_program(plan: Plan) -> Program:
-    """The program of the backend that the plan names, or of the fastest that takes it, which says why not a faster.
+    """Return the program of the backend that the plan names, or of the fastest that supports it.
 
-    Whatever goes wrong in a backend until its program is ready to run, the next one takes the run. What goes wrong in
-    the last one is raised.
+    `program.reason` states why no faster backend runs the plan. If anything goes wrong in a backend before its program
+    is ready, the next one is tried. An error of the last one is raised.
     """
     reasons: list[str] = []
     cause: Exception | None = None
@@ -33,9 +41,9 @@ def prepare_program(plan: Plan) -> Program:
             if plan.backend not in ("auto", name):
                 continue
             run.set_phase(None, f"backend ({name})")
-            found = prepare(plan) if name == _LAST else attempt_native(partial(prepare, plan))
+            reason = " ".join([*reasons, _INSTEAD[name]]) if reasons else ""
+            found = prepare(plan, reason) if name == _LAST else attempt_native(lambda: prepare(plan, reason))  # noqa: B023
             if not isinstance(found, NotSupported):
-                found.reason = " ".join([*reasons, _INSTEAD[name]]) if reasons else found.reason
                 return found
             if plan.backend == name or not found.expected:
                 reasons.append(found.reason)

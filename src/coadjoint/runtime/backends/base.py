@@ -1,4 +1,4 @@
-"""What a backend is: `prepare(plan)` gives a program, or a refusal with its reason."""
+"""The interface of a backend: `prepare(plan, reason)` returns a program, or a `NotSupported` with the reason."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -90,8 +90,11 @@ class Program(Protocol):
 class Backend(Protocol):
     """What makes programs."""
 
-    def __call__(self, plan: Plan) -> Program | NotSupported:
-        """A program for the plan, ready to run, or a refusal."""
+    def __call__(self, plan: Plan, reason: str) -> Program | NotSupported:
+        """Return a program for the plan, ready to run, or why there is none.
+
+        `reason` states why no faster backend runs the plan; the program has it as an attribute.
+        """
         ...
 
 

@@ -38,12 +38,12 @@ def takes(plan: Plan) -> bool:
     return copies(plan) >= FEWEST
 
 
-def prepare(plan: Plan) -> "LatticeProgram | NotSupported":
+def prepare(plan: Plan, reason: str) -> "LatticeProgram | NotSupported":
     """Sweeps for the step of the plan, or why there are none."""
     if plan.backend == "auto" and jax.default_backend() != "cpu":
         return NotSupported("A large lattice is done by XLA on an accelerator.", expected=True)
     kernel = kernel_for(plan)
-    return kernel if isinstance(kernel, NotSupported) else LatticeProgram(plan, kernel)
+    return kernel if isinstance(kernel, NotSupported) else LatticeProgram(plan, kernel, reason)
 
 
 class LatticeProgram:
@@ -54,10 +54,10 @@ class LatticeProgram:
     max_concurrency: int | None = 1
     merge: Callable[[PyTree, PyTree], PyTree] | None = None
 
-    def __init__(self, plan: Plan, kernel: SiteKernel):
+    def __init__(self, plan: Plan, kernel: SiteKernel, reason: str):
         self.plan, self.kernel, self.definition = plan, kernel, StepDefinition.of(plan)
         self.starts = InitialStateCache(plan, self.definition)
-        self.reason = refused(plan, width_of(plan))
+        self.reason = reason or refused(plan, width_of(plan))
 
     def device_context(self) -> AbstractContextManager[Any]:
         """The CPU."""

@@ -23,7 +23,6 @@ from ...drivers import BLOCK
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, take_snapshot
 from ..saved_values import MemberFunction
-from . import lattice_backend
 from .base import NotSupported, on_cpu
 from .native_reduction import CpuReduction
 from .nonconverged_steps import FallbackStepper
@@ -37,12 +36,10 @@ _SHORT = 2**17  # steps of members, some milliseconds: with fewer, Python takes 
 _MOST, _LEAST = 16, 8  # tiles that are then stepped as one, and how many such parts there are at least
 
 
-def prepare(plan: Plan) -> "NativeProgram | lattice_backend.LatticeProgram | NotSupported":
-    """Native code for the step of the plan, or why there is none."""
+def prepare(plan: Plan, reason: str) -> "NativeProgram | NotSupported":
+    """Return native code for the step of the plan, or why there is none."""
     kernel = kernel_for(plan, Cpu(width_of(plan)), drawn=drawn_with_steps(plan))
-    if not isinstance(kernel, NotSupported):
-        return NativeProgram(plan, kernel)
-    return lattice_backend.prepare(plan) if lattice_backend.takes(plan) else kernel
+    return kernel if isinstance(kernel, NotSupported) else NativeProgram(plan, kernel, reason)
 
 
 class NativeProgram:
@@ -51,13 +48,13 @@ class NativeProgram:
     backend = "native"
     max_concurrency: int | None = None
 
-    def __init__(self, plan: Plan, kernel: "StepKernel"):
+    def __init__(self, plan: Plan, kernel: StepKernel, reason: str):
         self.plan, self.kernel, self.definition = plan, kernel, StepDefinition.of(plan)
         self.batches_per_launch = _batches_per_launch(plan)
         self.reduction = CpuReduction.of(plan, kernel.width)
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
         self.starts = InitialStateCache(plan, self.definition)
-        self.reason = refused(plan, kernel.width)
+        self.reason = reason or refused(plan, kernel.width)
         self.uniforms: dict[bool, np.ndarray] = {}  # what all tiles share, by whether the kernel is thorough
 
     def device_context(self) -> AbstractContextManager[Any]:

@@ -44,7 +44,7 @@ _STEP = 4e-8  # … and that a step takes on one core
 _SLOTS = 2**24  # words that are saved in a stretch of steps: 128 megabytes
 
 
-def prepare(plan: Plan) -> "GpuProgram | NotSupported":
+def prepare(plan: Plan, reason: str) -> "GpuProgram | NotSupported":
     """Kernels for the step of the plan, or why there are none; unless they were asked for, where they pay."""
     if plan.members is None:
         return NotSupported("one trajectory would be one thread of a GPU.", expected=True)
@@ -67,7 +67,7 @@ def prepare(plan: Plan) -> "GpuProgram | NotSupported":
     length = kernel.native.executable.length
     if plan.backend == "auto" and length > LONGEST:
         return NotSupported(f"On a GPU: {too_long(length, LONGEST)}")
-    return GpuProgram(plan, kernel, machine)
+    return GpuProgram(plan, kernel, machine, reason)
 
 
 class GpuProgram:
@@ -75,14 +75,15 @@ class GpuProgram:
 
     backend = "native-gpu"
 
-    def __init__(self, plan: Plan, kernel: StepKernel, machine: GpuRuntime):
-        self.plan, self.kernel, self.machine, self.definition = plan, kernel, machine, StepDefinition.of(plan)
+    def __init__(self, plan: Plan, kernel: StepKernel, machine: GpuRuntime, reason: str):
+        self.plan, self.kernel, self.machine = plan, kernel, machine
+        self.definition = StepDefinition.of(plan)
         wave = RESIDENT * machine.processors  # threads at once: a part of whole waves keeps all of a GPU busy
         self.batches_per_launch = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.batch_size)
         self.max_concurrency: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
-        self.reduction, self.reason = None, refused(plan, width_of(plan))
+        self.reduction, self.reason = None, reason or refused(plan, width_of(plan))
         if found is not None and plan.save is None and plan.observe is None:
             self.reduction = DeviceReduction(machine, found, plan.batch_size)
 

@@ -72,21 +72,21 @@ class StepDefinition:
         return take_snapshot(self.integrator, self.save, point, own, t)
 
 
-def prepare(plan: Plan) -> "XlaProgram":
-    """XLA takes everything."""
-    return XlaProgram(plan)
+def prepare(plan: Plan, reason: str) -> "XlaProgram":
+    """Return a program: XLA supports every plan."""
+    return XlaProgram(plan, reason)
 
 
 class XlaProgram:
     """Tiles as XLA programs, one device after the other."""
 
-    backend, reason = "xla", ""
+    backend = "xla"
     batches_per_launch: int = 1
     max_concurrency: int | None = None
     merge: Callable[[PyTree, PyTree], PyTree] | None = None
 
-    def __init__(self, plan: Plan):
-        self.plan, self.definition = plan, StepDefinition.of(plan)
+    def __init__(self, plan: Plan, reason: str = ""):
+        self.plan, self.reason, self.definition = plan, reason, StepDefinition.of(plan)
         self.starts = InitialStateCache(plan, self.definition)
         self.spread = ShardedPlacement(plan) if len(plan.devices) > 1 else None
         if self.spread is not None:

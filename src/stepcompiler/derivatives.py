@@ -31,12 +31,27 @@ class custom_derivative:
     def __init__(self, fn: Callable[..., PyTree]):
         self.fn = fn
         self.rule: Callable[[Any, tuple, tuple], PyTree] | None = None
+        self.linear_in: int | None = None
+        self.transposed: Callable[..., PyTree] | None = None
         functools.update_wrapper(self, fn)
 
     def def_rule(self, rule: Callable[[Any, tuple, tuple], PyTree]) -> Callable:
         """Set the rule; usable as a decorator."""
         self.rule = rule
         return rule
+
+    def def_transpose(self, argument: int) -> Callable[[Callable], Callable]:
+        """Set the transpose of a function that is linear in one argument; usable as a decorator.
+
+        The transpose takes the cotangent of the result in place of this argument. It returns that of the argument.
+        Without it, JAX transposes the function as it is written, which fails for loops of an unknown number of passes.
+        """
+
+        def set_transpose(transposed: Callable) -> Callable:
+            self.linear_in, self.transposed = argument, transposed
+            return transposed
+
+        return set_transpose
 
     def __call__(self, *args: PyTree) -> PyTree:
         """Call the function; outside of transformations of JAX nothing else happens."""
@@ -79,6 +94,18 @@ class _Rule:
         return jax.tree.leaves(slopes)
 
     @property
+    def has_transpose(self) -> bool:
+        """Whether the function has a transpose of its own."""
+        return self.of.transposed is not None
+
+    def transposed(self, arrays: Sequence, cts: Sequence) -> list:
+        """The cotangents of the linear argument, from those of the results."""
+        assert self.of.transposed is not None and self.of.linear_in is not None
+        args = list(self.tree(arrays))
+        args[self.of.linear_in] = jax.tree.unflatten(self.out_structure, cts)
+        return jax.tree.leaves(self.of.transposed(*args))
+
+    @property
     def _content(self) -> tuple:
         return self.of, self.structure, self.constants, self.at
 
@@ -95,7 +122,7 @@ class _Rule:
 class _Mapped:
     """A rule under `vmap`."""
 
-    def __init__(self, rule: Callable, axes: tuple[int | None, ...]):
+    def __init__(self, rule: Any, axes: tuple[int | None, ...]):
         self.rule, self.axes = rule, axes
 
     def __call__(self, out: Sequence, primals: Sequence, tangents: Sequence) -> list:
@@ -109,6 +136,18 @@ class _Mapped:
 
         axes = 0, list(self.axes), [self.axes[i] for i in moving]
         return jax.vmap(one, in_axes=axes)(list(out), list(primals), [tangents[i] for i in moving])
+
+    @property
+    def has_transpose(self) -> bool:
+        """Whether the function has a transpose of its own."""
+        return self.rule.has_transpose
+
+    def transposed(self, arrays: Sequence, cts: Sequence) -> list:
+        """Those of each element; what the elements share has their sum."""
+        linear = [i for i, x in enumerate(arrays) if x is None]
+        axes = [None if x is None else a for x, a in zip(arrays, self.axes, strict=True)]
+        out = jax.vmap(self.rule.transposed, (axes, 0))(list(arrays), list(cts))
+        return [x if self.axes[i] == 0 else x.sum(0) for i, x in zip(linear, out, strict=True)]
 
     def __hash__(self) -> int:
         return hash((self.rule, self.axes))
@@ -156,9 +195,13 @@ def _batch(args: Sequence, dims: Sequence, *, jaxpr: jex.ClosedJaxpr, rule: Call
     return out, [0] * len(out)
 
 
-def _transpose(cts: Sequence, *args: Any, jaxpr: jex.ClosedJaxpr, **_: Any) -> list:
+def _transpose(cts: Sequence, *args: Any, jaxpr: jex.ClosedJaxpr, rule: Any, first: int) -> list:
     """That of the function, which is linear in some arguments."""
     linear = [i for i, x in enumerate(args) if ad.is_undefined_primal(x)]
+    if rule.has_transpose:
+        arrays = [None if ad.is_undefined_primal(x) else x for x in args[first:]]
+        found = iter(rule.transposed(arrays, [ad.instantiate_zeros(ct) for ct in cts]))
+        return [next(found) if i in linear else None for i in range(len(args))]
 
     def of(*moved: Any) -> list:
         given = list(args)

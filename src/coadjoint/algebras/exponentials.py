@@ -29,6 +29,13 @@ def flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], mu: Float[Array, " 
     return taylor(a, jnp.sum(a * a), mu)
 
 
+@custom_derivative
+def dual_flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], zeta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """exp(ad_σ) ζ in coordinates, the transpose of `flow`."""
+    a = algebra.ad(algebra.element(sigma))
+    return taylor(a, jnp.sum(a * a), zeta)
+
+
 def taylor(a: Array, norm2: Float[Array, ""], v: Array) -> Array:
     """exp(a) v by substeps of norm at most one, each a Taylor polynomial of high enough degree; norm2: |a|².
 
@@ -87,23 +94,39 @@ def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n
 
 @mean_flow.def_rule
 def _mean_flow_slope(out, primals, tangents):
-    """With explicit matrices, hence transposable."""
-    along = tuple(jnp.zeros_like(x) if t is None else t for x, t in zip(primals, tangents, strict=True))
-    return jax.jvp(lambda a, v: phi1(a) @ v, primals, along)[1]
+    """With explicit matrices, hence transposable, where `a` changes."""
+    (a, v), (da, dv) = primals, tangents
+    tangent = jnp.zeros_like(out) if dv is None else mean_flow(a, dv)
+    return tangent if da is None else tangent + jax.jvp(lambda a: phi1(a) @ v, (a,), (da,))[1]
 
 
 @flow.def_rule
 def _flow_slope(out, primals, tangents):
-    """exp(ad*_σ) δμ + ad*_{dexp_{−σ} δσ} flow(σ, μ), with explicit matrices, hence transposable."""
+    """exp(ad*_σ) δμ + ad*_{dexp_{−σ} δσ} flow(σ, μ), by series on vectors."""
     algebra, sigma, mu = primals
     _, dsigma, dmu = tangents
-    ad = algebra.ad(algebra.element(sigma))
-    tangent = jnp.zeros_like(mu)
-    if dmu is not None:
-        tangent += expm(ad.T) @ dmu
+    tangent = jnp.zeros_like(mu) if dmu is None else flow(algebra, sigma, dmu)
     if dsigma is not None:
-        tangent -= algebra.poisson(algebra.element(out)) @ (phi1(-ad) @ dsigma)
+        mean = mean_flow(-algebra.ad(algebra.element(sigma)), dsigma)
+        tangent -= algebra.poisson(algebra.element(out)) @ mean
     return tangent
+
+
+@dual_flow.def_rule
+def _dual_flow_slope(out, primals, tangents):
+    """exp(ad_σ) δζ + [dexp_σ δσ, exp(ad_σ) ζ]."""
+    algebra, sigma, zeta = primals
+    _, dsigma, dzeta = tangents
+    tangent = jnp.zeros_like(zeta) if dzeta is None else dual_flow(algebra, sigma, dzeta)
+    if dsigma is not None:
+        mean = mean_flow(algebra.ad(algebra.element(sigma)), dsigma)
+        tangent -= algebra.ad(algebra.element(out)) @ mean
+    return tangent
+
+
+mean_flow.def_transpose(1)(lambda a, ct: mean_flow(a.T, ct))
+flow.def_transpose(2)(dual_flow)
+dual_flow.def_transpose(2)(flow)
 
 
 @custom_derivative

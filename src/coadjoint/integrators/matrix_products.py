@@ -98,4 +98,4 @@ def with_derivative(algebra: LieAlgebra, f: Callable, sigma: Element) -> Element
 
     c = algebra.coordinates(sigma)
     equation = eqx.filter_closure_convert(equation, c, jnp.ones(()))
-    return algebra.element(implicit(equation, c, algebra.dim <= _SMALL, True))
+    return algebra.element(implicit(equation, c, True))

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from stepcompiler.derivatives import custom_derivative
 from stepcompiler.hints import low_precision
 
+from .linear_equations import solve_linearized
 from .newton_iteration import (
     TINY,
     IterationState,
@@ -47,6 +48,7 @@ __all__ = [
 
 ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
 
+_WRITTEN_OUT = 16  # unknowns up to which the Jacobian of a derivative is formed and inverted
 _MODERATE = 0.5  # beside x: what may have been added to an explicit step, for the expansion to converge
 
 
@@ -139,7 +141,7 @@ def solve_root(
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = root_residuals((s.x, s.last, s.known))
     return RootResult(
-        implicit(f, x, dense, fast), s.info(left), last, known, None if left is None else s.needs_second_order(tol)
+        implicit(f, x, fast), s.info(left), last, known, None if left is None else s.needs_second_order(tol)
     )
 
 
@@ -183,7 +185,7 @@ def _without_derivative(f: Callable) -> Callable:
 
 
 @custom_derivative
-def implicit(f: Callable, x: Vector, dense: bool, fast: bool) -> Vector:
+def implicit(f: Callable, x: Vector, fast: bool) -> Vector:
     """The root x of f(x, 1), to which belong all derivatives of the implicit function theorem, Dx = −(∂f/∂x)⁻¹ Df."""
     return x
 
@@ -191,22 +193,16 @@ def implicit(f: Callable, x: Vector, dense: bool, fast: bool) -> Vector:
 @implicit.def_rule
 def _implicit_slope(root, primals, tangents):
     """At the root, not at x, which has no derivative: the rule itself is differentiated."""
-    (f, _, dense, fast), (df, *_) = primals, tangents
+    (f, _, fast), (df, *_) = primals, tangents
     one = jnp.ones(())
     _, rhs = eqx.filter_jvp(lambda f: f(root, one)[0], (f,), (df,))
 
     def along(x: Vector) -> Vector:
         return f(x, one)[0]
 
-    if dense:
+    if len(root) <= _WRITTEN_OUT:
         return -_inverse(jax.jacfwd(along)(root), fast)(rhs)
-    _, linear = jax.linearize(along, root)
-
-    def by_gmres(matvec: Callable[[Vector], Vector], b: Vector) -> Vector:
-        return jax.scipy.sparse.linalg.gmres(matvec, b, tol=1e-14, restart=20, maxiter=20, solve_method="batched")[0]
-
-    # JAX's own rule for gmres has no transpose: its tolerance is made from b outside of it.
-    return -jax.lax.custom_linear_solve(linear, rhs, by_gmres, by_gmres)
+    return -solve_linearized(f, root, rhs, False)
 
 
 def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:

@@ -70,6 +70,7 @@ if _TYPE_CHECKING:
     )
     from .numerics.rootfind import SolveInfo
     from .runtime.ensemble import ensemble
+    from .runtime.gradients.info import GradientInfo, last_gradient_info
     from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
     from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
     from .runtime.sample import Sample, sample
@@ -101,6 +102,7 @@ _PUBLIC = {
     ".numerics.rootfind": "SolveInfo",
     ".runtime.ensemble": "ensemble",
     ".runtime.reducers": "Covariance Mean Quantiles Reducer",
+    ".runtime.gradients.info": "GradientInfo last_gradient_info",
     ".runtime.time_reducers": "Autocovariance FirstPassage RunningMax TimeAverage",
     ".runtime.results": "Ensemble Solution Stats UnsolvedStepError",
     ".runtime.sample": "Sample sample",
@@ -137,6 +139,7 @@ __all__ = [
     "Exp",
     "ExperimentError",
     "FirstPassage",
+    "GradientInfo",
     "Heun",
     "HeunMK",
     "ImplicitMidpoint",
@@ -181,6 +184,7 @@ __all__ = [
     "fluids",
     "heat_bath",
     "inputs",
+    "last_gradient_info",
     "models",
     "open",
     "recommend",

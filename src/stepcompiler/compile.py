@@ -97,18 +97,22 @@ def _compile_step(
     n = Value("%n.each", np.int64)
     args = [*member_lanes, *state_lanes, object_array([n], ()), *path_lanes]
     copies = copies_of(programs[0].jaxpr) if target.packs else None
-    attempts, names, operations, shared_words = lowered(code, programs, signature.shared, args, limit, copies)
-    columns = tuple(i for i, x in enumerate(read) if x.name in code.uses)
+    attempts, names, operations, shared = lowered(code, programs, signature.shared, args, limit, copies)
+    in_rows = set(signature.rows)
+    columns = tuple(i for i, x in enumerate(read) if x.name in code.uses or i in in_rows)
     sampler_words, draw = None, None
     if path_sampler is not None and columns:
         sampler_words, draw = _sampled(code, path_sampler, columns, members[-1], limit)
     inputs = Inputs(before, members, [read[i] for i in columns], names, n)
-    shared = len(names) + (len(draw.uniforms) if draw else 0)
+    count = len(names) + (len(draw.uniforms) if draw else 0)
     numbers_saved = len(attempts[0].results) - len(before)
-    sizes = Sizes(shared, len(members), len(before), 0 if draw else len(columns), numbers_saved)
-    text = write_loop(code, inputs, attempts, target, draw)
-    executable = target.link(text, sizes)
-    return Kernel(executable, signature, sizes, shared_words, sampler_words, operations, columns, saved, target.layout)
+    read_of_path = 0 if draw else len(columns)
+    sizes = Sizes(count, len(members), len(before), read_of_path, numbers_saved, len(signature.added))
+    text = write_loop(code, inputs, attempts, target, draw, signature)
+    return Kernel(
+        target.link(text, sizes), signature, sizes, shared.words, shared.program, sampler_words, operations, columns,
+        saved, target.layout,
+    )  # fmt: skip
 
 
 def _traced(
@@ -137,13 +141,20 @@ def _traced(
     return [traced(fn) for fn in functions], reals, shapes[1]
 
 
+class SharedWords(NamedTuple):
+    """What a kernel reads of the shared numbers, as a function of these and as a traced program."""
+
+    words: Callable[[list], np.ndarray]
+    program: jex.ClosedJaxpr
+
+
 class Lowered(NamedTuple):
     """A step as code, and what it reads of the shared numbers."""
 
     attempts: list[Attempt]  # at the step, of which the first that is valid is taken
     names: list[Value]  # of what it reads of the shared numbers
     operations: int
-    uniforms: Callable[[list], np.ndarray]  # what these are
+    uniforms: SharedWords  # what these are
 
 
 def lowered(
@@ -172,7 +183,8 @@ def lowered(
         return [_as_word(x) for x, _ in ctx.shared.inputs]
 
     structs = as_reals([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in patterns])
-    uniforms = _by_words(jax.make_jaxpr(write)(structs))
+    program = jax.make_jaxpr(write)(structs)
+    uniforms = SharedWords(_by_words(program), program)
     attempts, names, operations = made
     return Lowered(attempts, names, operations, uniforms)
 

@@ -173,7 +173,7 @@ def _run(*args: Any, jaxpr: jex.ClosedJaxpr, **_: Any) -> list:
 
 
 def _jvp(primals: Sequence, tangents: Sequence, *, first: int, rule: Callable, **params: Any) -> tuple:
-    still = lambda t: isinstance(t, ad.Zero) or t.dtype == jax.dtypes.float0
+    still = lambda t: isinstance(t, ad.Zero) or getattr(t, "dtype", None) == jax.dtypes.float0
     moving = [None if still(t) else t for t in tangents]
     if any(t is not None for t in moving[:first]):
         raise TypeError(f"{rule!r}: the function captures an array that is differentiated; pass it as an argument.")

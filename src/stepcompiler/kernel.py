@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.extend import core as jex
 from jaxtyping import PyTree
 
 from .words import as_words, unpacked
@@ -49,12 +50,22 @@ class Signature:
         Shapes and types of the state of a member.
     path
         Shapes and types of the inputs that change from step to step.
+    rows
+        Elements of the path that its rows contain in any case, also if the step does not use them.
+    backward
+        Whether the kernel reads the rows of the path from the last to the first, as an adjoint does.
+    added
+        Words of the state to which the kernel adds those of `Buffers.added` at every saved step. The saved values
+        contain them already.
     """
 
     shared: Sequence[SharedInput] = ()
     member: Sequence[Any] = ()
     state: PyTree = None
     path: PyTree = None
+    rows: tuple[int, ...] = ()
+    backward: bool = False
+    added: tuple[int, ...] = ()
 
 
 class PathSampler(NamedTuple):
@@ -76,6 +87,7 @@ class Sizes(NamedTuple):
     state: int
     path: int  # per step
     saved: int  # per saved step
+    added: int = 0  # per saved step
 
 
 @dataclass
@@ -101,6 +113,8 @@ class Buffers:
         The number of the step to which path[:, 0] belongs.
     first_slot
         The number of saves that took place before saved[:, 0].
+    added
+        Words that are added to the state: (groups, slots, words, width); None if there are none.
     """
 
     n: Any
@@ -111,6 +125,7 @@ class Buffers:
     saved: Any
     first_path_step: int = 0
     first_slot: int = 0
+    added: Any = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +142,7 @@ class Grouped:
             shared=np.zeros(sizes.shared), member=np.zeros((groups, sizes.member, width), np.int64),
             path=np.zeros((groups, path_steps, sizes.path, width)),
             saved=np.zeros((groups, slots, sizes.saved, width), np.int64),
+            added=np.zeros((groups, slots, sizes.added, width)) if sizes.added else None,
         )  # fmt: skip
 
     def arranged(self, words: np.ndarray) -> np.ndarray:
@@ -176,6 +192,8 @@ class Kernel:
         How many words the kernel reads and writes.
     shared_words
         Function of the shared arrays that returns the words which the kernel reads of them.
+    shared_program
+        The same function as a traced program, whose complex arguments are pairs of real numbers.
     sampler_words
         The same for the shared arrays of the `PathSampler`, whose words follow; None without one.
     operations
@@ -190,6 +208,7 @@ class Kernel:
     signature: Signature
     sizes: Sizes
     shared_words: Callable[[list], np.ndarray]
+    shared_program: jex.ClosedJaxpr
     sampler_words: Callable[[list], np.ndarray] | None
     operations: int
     path_columns: tuple[int, ...]

@@ -47,6 +47,8 @@ def ensemble(
     out: str | PathLike | None = None,
     resume: bool = False,
     backend: str = "auto",
+    adjoint: str = "auto",
+    adjoint_memory: int = 2**28,
     on: Any = None,
 ) -> "Ensemble | Stored":
     """Integrate many trajectories of a system.
@@ -67,7 +69,7 @@ def ensemble(
         The time grid and the saved times, as in `solve`.
     key, driver, integrator : optional
         The path and the method, as in `solve`. `Increments` of shape (steps, M) drive all members alike.
-    save, group, throw, progress, out, resume, backend : optional
+    save, group, throw, progress, out, resume, backend, adjoint, adjoint_memory : optional
         As in `solve`.
     params : pytree, optional
         Parameters in place of `system.params`. Any leaf may have a leading axis of members.
@@ -103,5 +105,6 @@ def ensemble(
         system, mu0, members=members, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,
         params=params, reduce=reduce, save_every=save_every, save_at=save_at, save=save, group=group, g0=g0,
         throw=throw, backend=backend, stored=is_stored(out, resume),
+        adjoint=adjoint, adjoint_memory=adjoint_memory,
     )  # fmt: skip
     return run_plan(plan, out, resume, progress, on)

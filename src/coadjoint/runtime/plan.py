@@ -66,6 +66,8 @@ class Plan:
     group: bool
     throw: bool
     backend: str
+    adjoint: str = "auto"  # how JAX differentiates the run …
+    adjoint_memory: int = 2**28  # … and how many bytes the forward pass may save for that
     members: int | None = None
     mu0_by_member: bool = False  # mu0 leads with members
     params: PyTree = None  # in place of the system's …

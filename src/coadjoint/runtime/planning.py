@@ -98,6 +98,8 @@ def _common(
     save_every: Any,
     backend: Any,
     save_at: Any = None,
+    adjoint: Any = "auto",
+    adjoint_memory: Any = 2**28,
 ) -> dict[str, Any]:
     """The arguments that `solve` and `ensemble` share."""
     validation.require_float64()
@@ -106,6 +108,8 @@ def _common(
     if not isinstance(integrator, Integrator):
         hint = f"; did you mean {integrator.__name__}()?" if isinstance(integrator, type) else "."
         raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}{hint}")
+    validation.choice("adjoint", adjoint, ("auto", "native", "xla"))
+    adjoint_memory = validation.count("adjoint_memory", adjoint_memory)
     dt, t0, t1 = validation.positive("dt", dt), validation.finite("t0", t0), validation.finite("t1", t1)
     steps = count_steps(t0, t1, dt)
     for sentence in check_inputs(system.inputs, t0, t1, dt):
@@ -125,6 +129,7 @@ def _common(
     return {
         "system": system, "integrator": integrator, "driver": driver, "needs": needs, "t0": t0, "dt": dt,
         "steps": steps, "save_every": save_every, "save_at": save_at, "backend": backend,
+        "adjoint": adjoint, "adjoint_memory": adjoint_memory,
     }  # fmt: skip
 
 

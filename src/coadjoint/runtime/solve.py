@@ -52,6 +52,8 @@ def solve(
     out: str | PathLike | None = None,
     resume: bool = False,
     backend: str = "auto",
+    adjoint: str = "auto",
+    adjoint_memory: int = 2**28,
     devices: Any = None,
 ) -> "Solution | Stored":
     """Integrate one trajectory of a system.
@@ -102,6 +104,12 @@ def solve(
     backend : {"auto", "native", "native-gpu", "xla"}, default "auto"
         The code that computes the steps: machine code generated for the system, or XLA. "auto" selects the fastest
         one that supports the run. `sol.stats.backend` names it, and `sol.stats.reason` why a faster one was not used.
+    adjoint : {"auto", "native", "xla"}, default "auto"
+        The code that differentiates the run inside `jax.grad`: machine code for the adjoint of a step, or a scan of
+        XLA. "auto" selects native code if it supports the run. `last_gradient_info()` reports the choice.
+    adjoint_memory : int, default 2**28
+        The bytes that a native forward pass may save for the adjoint. If all steps need more, it saves checkpoints, and
+        the adjoint repeats the steps between them.
     devices : int or sequence of devices, optional
         The devices over which one large matrix of SU(n), n ≥ 9, is distributed.
 
@@ -128,6 +136,7 @@ def solve(
         system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
         save_at=save_at, save=save, group=group, g0=g0, throw=throw, backend=backend, devices=devices,
         stored=is_stored(out, resume),
+        adjoint=adjoint, adjoint_memory=adjoint_memory,
     )  # fmt: skip
     return run_plan(plan, out, resume, progress)
 

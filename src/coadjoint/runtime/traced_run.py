@@ -1,12 +1,9 @@
-"""Runs inside a transformation of JAX's: one plain scan, or a vmap over scans.
+"""Runs inside a transformation of JAX: native code (`gradients`), or a scan of XLA.
 
 Fallbacks take long to compile, in a gradient longer still, and are hardly ever needed. So a traced run has none, and
 says so where a step would have needed them; with throw=False it has them.
 """
 
-from collections.abc import Callable
-from functools import partial
-from math import isqrt
 
 import equinox as eqx
 import jax
@@ -14,43 +11,45 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from ..drivers import BLOCK, Window
+from ..drivers import Window
 from ..integrators.base import Integrator
-from ..numerics.rootfind import ROOT
 from ..systems import System
+from .backends.base import NotSupported
 from .backends.observer import observe_along
+from .gradients.info import GradientInfo, note_gradient
+from .gradients.native_run import run_natively
 from .orbits import examined
 from .plan import Plan
 from .reduction_tree import result, update
 from .results import Ensemble, RunSummary, Solution, Stats, UnsolvedStepError, combine_totals, make_result
 from .run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step
 from .saved_values import MemberFunction
+from .scan import path_of, scan_steps
 
-_POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
-_ROOT_SIZE = 3  # σ, its last correction and what it moves the state by
 _UNSOLVED = (
     "a step could not be solved, in a run that is traced by JAX and so has no fallbacks: take a smaller dt, or "
     "throw=False, which compiles the fallbacks too (look at stats.unsolved then)."
 )
-_REASON = "the run is traced by JAX (differentiated, compiled or mapped), so it is one XLA scan."
+_REASON = "JAX traces the run (differentiates, compiles or maps it), and XLA computes it as a scan."
 
 
 def run_traced(plan: Plan) -> Solution | Ensemble:
     """The whole run as part of what JAX traces."""
     integrator = plan.integrator.fast() if plan.throw else plan.integrator
-    if plan.members is None:
-        point, values = scan_one(
-            plan.system, integrator, plan.whole_window, plan.save, plan.time_grid, plan.mu0, plan.steps,
-            plan.saved.spacing, plan.group, g0=plan.g0,
-        )  # fmt: skip
+    native = run_natively(plan, integrator)
+    if isinstance(native, NotSupported):
+        backend, reason = "xla", f"{_REASON} {native.reason}"
+        note_gradient(GradientInfo("xla", reason))
+        point, values = _by_xla(plan, integrator)
     else:
-        point, values = _scan_members(plan, integrator)
+        point, values, reason = native
+        backend = "xla" if reason else "native"
     start = jax.tree.map(lambda x: x[:, 0], values.values) if plan.observe is not None else None
     if plan.save_at is not None:
         rows = plan.save_at[1] // plan.saved.spacing
         values = jax.tree.map(lambda x: x[rows] if plan.members is None else x[:, rows], values)
     totals = examined(plan, plan.mu0, point)
-    stats = _stats(totals, plan.steps, plan.members or 1)
+    stats = _stats(totals, plan.steps, plan.members or 1, backend, reason)
     values = _checked(plan, stats, values) if plan.throw else values
     reduced = None
     if plan.reduce is not None:
@@ -58,6 +57,15 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
         reduced = result(plan.reduce, update(plan.reduce, rows, jnp.ones(plan.members or 1)))
         values = Snapshot(None, None)
     return make_result(plan, RunSummary(stats, plan.members or 1, reduced), values, plan.times())
+
+
+def _by_xla(plan: Plan, integrator: Integrator) -> tuple[StepState, Snapshot]:
+    if plan.members is not None:
+        return _scan_members(plan, integrator)
+    return scan_one(
+        plan.system, integrator, plan.whole_window, plan.save, plan.time_grid, plan.mu0, plan.steps,
+        plan.saved.spacing, plan.group, g0=plan.g0,
+    )  # fmt: skip
 
 
 def _observed(plan: Plan, start: PyTree, values: PyTree) -> PyTree:
@@ -71,9 +79,9 @@ def _observed(plan: Plan, start: PyTree, values: PyTree) -> PyTree:
 
 
 @eqx.filter_jit
-def _stats(totals: SolverTotals, steps: int, members: int) -> Stats:
+def _stats(totals: SolverTotals, steps: int, members: int, backend: str, reason: str) -> Stats:
     """How the steps were solved: one program, not one for each sum."""
-    return Stats.of(combine_totals(totals), steps, members, "xla", _REASON)
+    return Stats.of(combine_totals(totals), steps, members, backend, reason)
 
 
 def _checked(plan: Plan, stats: Stats, values: Snapshot) -> Snapshot:
@@ -120,49 +128,20 @@ def scan_run(
     member: Int[Array, ""] | int = 0,
     g0: PyTree = None,
 ) -> tuple[StepState, Snapshot]:
-    """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user.
-
-    A reverse pass recomputes every step from the point before it and the root of its equation. It keeps all of these as
-    long as they fit in a quarter of a gigabyte; beyond that, one point per saved state, one per block of an interval
-    between two saved states, and those of one block, with about √save_every steps a block, at the price of computing
-    each step once more.
-    """
-    member = jnp.asarray(member)
-    increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
-    increments = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
+    """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user."""
+    increments = path_of(window, member, steps)
     first = initial_state(system, integrator, mu0, group, g0)
-    kept = sum(x.nbytes for x in jax.tree.leaves(first)) + _ROOT_SIZE * first.mu.nbytes
-    sparse = steps * kept > _POINTS_KEPT
-    size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
-    lead = steps // save_every, save_every // size, size
-    rows = jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), (jnp.arange(steps), increments))
+    step = lambda n, dS, point: take_step(system, integrator, clock.t0, clock.dt, n, dS, point)
 
-    def step(point, row):
-        n, dS = row
-        return take_step(system, integrator, clock.t0, clock.dt, n, dS, point), None
+    def snapshot(point: StepState, n: Array) -> Snapshot:
+        return take_snapshot(integrator, save, point, system.params, clock.t0 + n * clock.dt)
 
-    @partial(jax.checkpoint, policy=None if sparse else jax.checkpoint_policies.save_only_these_names(ROOT))
-    def block(point, rows):
-        return _loop(step, point, rows)
-
-    def interval(point, rows):
-        point, _ = _loop(block, point, rows)
-        t = clock.t0 + (rows[0].ravel()[-1] + 1) * clock.dt
-        return point, take_snapshot(integrator, save, point, system.params, t)
-
-    point, saved = jax.lax.scan(jax.checkpoint(interval) if sparse else interval, first, rows)
+    point, saved = scan_steps(step, snapshot, first, increments, steps, save_every)
     return point, jax.tree.map(
         lambda a, b: jnp.concatenate([a[None], b]),
         take_snapshot(integrator, save, first, system.params, jnp.asarray(clock.t0)),
         saved,
     )
-
-
-def _loop(step: Callable[[PyTree, PyTree], tuple[PyTree, None]], initial: PyTree, rows: PyTree) -> tuple[PyTree, None]:
-    """A scan that leaves nothing behind; of a single row no loop, which would take JAX and XLA a while to see."""
-    if len(jax.tree.leaves(rows)[0]) > 1:
-        return jax.lax.scan(step, initial, rows)
-    return step(initial, jax.tree.map(lambda x: x[0], rows))
 
 
 scan_one = eqx.filter_jit(scan_run)

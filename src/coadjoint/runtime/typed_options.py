@@ -27,6 +27,8 @@ class CommonOptions(TypedDict, total=False):
     progress: bool
     resume: bool
     backend: str
+    adjoint: str
+    adjoint_memory: int
 
 
 class SolveOptions(CommonOptions, total=False):

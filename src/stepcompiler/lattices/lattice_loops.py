@@ -243,7 +243,7 @@ def _written(
         names.append([Value(f"%r{i}.{j}", aval.dtype) for j in range(math.prod(aval.shape))])
         lanes.append(object_array(names[-1], aval.shape))
     programs = [plan.program] * (2 if full else 1)
-    attempts, shared, operations, uniforms = lowered(code, programs, patterns, lanes, limit)
+    attempts, shared, operations, (uniforms, _) = lowered(code, programs, patterns, lanes, limit)
     memory = Memory(code, Cpu(WIDTH))
     text = _SWEEP.substitute(
         width=WIDTH,

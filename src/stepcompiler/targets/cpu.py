@@ -4,6 +4,7 @@ A group of `width` members lies side by side in memory, as in the processor's ve
 """
 
 import ctypes
+import hashlib
 from dataclasses import dataclass, field
 from functools import cache
 from string import Template
@@ -19,7 +20,7 @@ from ..lowering.llvm_builder import Code
 _GROUPS = Template("""\
 define void @advance(i64 %groups, i64 %n1, i64 %base, i64 %every, i64 %first, i64 %rows, i64 %nslots,
     ptr noalias %n, ptr noalias %state, ptr noalias %uniforms, ptr noalias %own, ptr noalias %path,
-    ptr noalias %slots) alignstack($line) #0 {
+    ptr noalias %slots, ptr noalias %added) alignstack($line) #0 {
 entry:
 $uniforms
   br label %group.head
@@ -93,7 +94,8 @@ class CpuExecutable:
         self.width, self.sizes = width, sizes
         self._engine, address = compiled(text)
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
-        self._function = ctypes.CFUNCTYPE(None, *[integer] * 7, *[pointer] * 6)(address)
+        self.key, self.address = _key_of(text), address
+        self._function = ctypes.CFUNCTYPE(None, *[integer] * 7, *[pointer] * 7)(address)
 
     def run(self, buffers: Buffers, stop: int, every: int) -> None:
         """Take steps, updating `buffers.n`, `buffers.state` and `buffers.saved` in place."""
@@ -102,7 +104,17 @@ class CpuExecutable:
         inputs = [np.ascontiguousarray(a) for a in (b.shared, b.member, b.path)]
         arrays = [b.n, b.state, *inputs, b.saved]
         counts = len(b.n), stop, b.first_path_step, every, b.first_slot, b.path.shape[1], b.saved.shape[1]
-        self._function(*counts, *(a.ctypes.data for a in arrays))
+        added = 0 if b.added is None else b.added.ctypes.data
+        n, state, shared, *rest = arrays
+        self.run_at(*counts, n.ctypes.data, state.ctypes.data, shared, *(a.ctypes.data for a in rest), added)
+
+    def run_at(
+        self, groups: int, stop: int, base: int, every: int, first: int, rows: int, slots: int, n: int, state: int,
+        shared: np.ndarray, member: int, path: int, saved: int, added: int,
+    ) -> None:  # fmt: skip
+        """The same, by addresses that the caller has checked."""
+        counts = groups, stop, base, every, first, rows, slots
+        self._function(*counts, n, state, shared.ctypes.data, member, path, saved, added)
 
     def _check(self, b: Buffers, stop: int, every: int) -> None:
         """Raise ValueError unless all memory that the code reads and writes is there."""
@@ -125,10 +137,18 @@ class CpuExecutable:
         first, end = b.first_path_step, b.first_path_step + b.path.shape[1]
         if sizes.path and not (first <= b.n.min() and stop <= end):
             raise ValueError(f"The path has the steps {first} … {end - 1}, but the run takes {b.n.min()} … {stop - 1}.")
+        added = None if b.added is None else b.added.shape
+        if sizes.added and added != (groups, b.saved.shape[1], sizes.added, width):
+            raise ValueError(f"A kernel that adds {sizes.added} words needs them for each slot, not {added}.")
         if sizes.saved and stop // every - b.first_slot > b.saved.shape[1]:
             raise ValueError(
                 f"The buffers have {b.saved.shape[1]} slots, but {stop // every - b.first_slot} are saved."
             )
+
+
+def _key_of(text: str) -> int:
+    """A number above 0 that identifies the text of a kernel."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little") + 1
 
 
 # Compilation.
@@ -169,10 +189,15 @@ def optimized(text: str, level: int = 3) -> tuple[Any, Any]:
 
 def compiled(text: str, level: int = 3) -> tuple[Any, int]:
     """The engine that holds the code, and the address of `advance`."""
+    return link_text(text, "advance", level)
+
+
+def link_text(text: str, name: str, level: int = 3) -> tuple[Any, int]:
+    """The engine that holds the code, and the address of the function of this name."""
     module, target = optimized(text, level)
     engine = llvm.create_mcjit_compiler(module, target)
     engine.finalize_object()
-    address = engine.get_function_address("advance")
+    address = engine.get_function_address(name)
     if not address:
         raise RuntimeError("LLVM found no compiled code at the end.")
     return engine, address

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import NotCompilable
-from ..kernel import Grouped, MembersLast, Sizes
+from ..kernel import Grouped, MembersLast, Signature, Sizes
 from ..lowering.llvm_builder import TYPES, Code, Value
 from .slp_vectorizer import packed
 
@@ -66,6 +66,7 @@ $save
   %stop.more = call i64 @llvm.smin.i64(i64 %due.more, i64 %n1)
   br label %step.next
 step.next:
+$added
   %stop.next = phi i64 [%stop, %step.accept], [%stop, %step.stop], [%stop.more, %save]
   %slot.next = phi i64 [%slot, %step.accept], [%slot, %step.stop], [%slot.more, %save]
   br label %step.head
@@ -79,11 +80,16 @@ $keep
   store i64 %n.now, $pointer %n.to
 """)
 _ROW = Template("""\
-  %row.from = sub i64 %n.now, %base
+$from
   %row = add i64 %path.row, %row.from
   %row.words = mul i64 %row, $path_words
   %row.scaled = mul i64 %row.words, $stride
   %row.base = add i64 %row.scaled, $lane""")
+_BACKWARD = """\
+  %row.passed = sub i64 %n.now, %base
+  %row.last = sub i64 %rows, 1
+  %row.from = sub i64 %row.last, %row.passed"""
+_FORWARD = "  %row.from = sub i64 %n.now, %base"
 _DRAW = Template("""\
   %odd.bit = and i64 %n.now, 1
   %odd = icmp eq i64 %odd.bit, 1
@@ -175,9 +181,13 @@ class Inputs(NamedTuple):
     n: Value
 
 
-def write_loop(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target, draw: Draw | None) -> str:
+def write_loop(
+    code: Code, inputs: Inputs, attempts: Sequence[Any], target: Target, draw: Draw | None, signature: Signature
+) -> str:
     """Return the text of the loop around a step. The first valid one of the attempts at a step is taken."""
     target.check(code)
+    if (signature.backward or signature.added) and not isinstance(target.layout, Grouped):
+        raise NotCompilable("A kernel of a GPU does not run backward.")
     state, own, path, uniforms, number = inputs
     accepted = [Value(f"%new{i}", x.dtype) for i, x in enumerate(attempts[0].results)]
     outputs, saved = accepted[: len(state)], accepted[len(state) :]
@@ -185,30 +195,33 @@ def write_loop(code: Code, inputs: Inputs, attempts: Sequence[Any], target: Targ
         if x.dtype == np.float32:
             raise NotCompilable.dtype("float32", " in the state, in parameters by member or in the path")
     memory = Memory(code, target)
-    kept = [i for i, x in enumerate(state) if any(a.results[i] is not x for a in attempts)]  # the others stay in place
+    moved = lambda i, x: i in signature.added or any(a.results[i] is not x for a in attempts)
+    kept = [i for i, x in enumerate(state) if moved(i, x)]  # the others stay in place
     counts = {i for i in kept if len(attempts) == 1 and _counts_steps(code, state[i], attempts[0].results[i])}
     lines = {
         "read_state": memory.read(state, "%state", "%state.base", ".start"),
         "read_own": memory.read(own, "%own", "%own.base"),
         "read_n": broadcast(code, number.name, "%n.now", np.int64),
         "moving": [
-            f"  {x.name} = phi {code.kind(x.dtype)} [{x.name}.start, %member], [{code.text(y)}, %step.next]"
-            for x, y in zip(state, outputs, strict=True)
+            f"  {x.name} = phi {code.kind(x.dtype)} [{x.name}.start, %member], [{y}, %step.next]"
+            for x, y in zip(state, _after_adding(code, outputs, signature.added), strict=True)
         ],
+        "added": _added(code, outputs, signature.added),
         "accepted": [
             f"  {x.name} = phi {code.kind(x.dtype)} "
             + ", ".join(f"[{code.spelled(a.results[i])}, %{a.block}]" for a in attempts)
             for i, x in enumerate(accepted)
         ],
-        "save": [line for i, x in enumerate(saved) for line in memory.store(x, "%slots", "%slot.base", i, f"%save{i}")],
+        "save": [line for i, x in enumerate(saved) for line in memory.store(x, "%slots", "%slot.base", i, f"%save{i}")]
+        + memory.add(outputs, signature.added, "%slot.row"),
         "counted": broadcast(code, "%steps.each", "%steps", np.int64),
         "keep": [line for i in kept for line in (memory.add_steps(i) if i in counts else memory.keep(state[i], i))],
     }
-    lines["read_path"], kept_pair = _path(memory, path, draw)
+    lines["read_path"], kept_pair = _path(memory, path, draw, signature.backward)
     lines["moving"] += kept_pair
     lines["body"] = code.written()
     shared = [*uniforms, *(draw.uniforms if draw else [])]
-    sizes = Sizes(len(shared), len(own), len(state), 0 if draw else len(path), len(saved))
+    sizes = Sizes(len(shared), len(own), len(state), 0 if draw else len(path), len(saved), len(signature.added))
     about = {name: getattr(target, name) for name in ("pointer", "stride", "lane", "reload_index")}
     steps = _STEPS.substitute(
         {name: "\n".join(part) for name, part in lines.items()},
@@ -231,14 +244,30 @@ def _counts_steps(code: Code, x: Value, y: Any) -> bool:
     return isinstance(y, Value) and f"  {y.name} = add {code.kind(np.int64)} {x.name}, {one}" in code.lines
 
 
-def _path(memory: "Memory", path: list[Value], draw: Draw | None) -> tuple[list[str], list[str]]:
+def _after_adding(code: Code, outputs: Sequence[Value], added: tuple[int, ...]) -> list[str]:
+    """The new state, to some of whose words something is added at a saved step."""
+    return [f"{x.name}.next" if i in added else code.text(x) for i, x in enumerate(outputs)]
+
+
+def _added(code: Code, outputs: Sequence[Value], added: tuple[int, ...]) -> list[str]:
+    """The lines that choose the words to which something has been added."""
+    lines = []
+    for i in added:
+        x = code.text(outputs[i])
+        ways = f"[{x}, %step.accept], [{x}, %step.stop], [{x}.sum, %save]"
+        lines.append(f"  {x}.next = phi {code.kind(outputs[i].dtype)} {ways}")
+    return lines
+
+
+def _path(memory: "Memory", path: list[Value], draw: Draw | None, backward: bool) -> tuple[list[str], list[str]]:
     """The lines that find what the path does in a step, and those that keep what was drawn for the next one.
 
     A pair of steps is drawn at once: before the first of them, and wherever a run begins with the second.
     """
     code, target = memory.code, memory.target
     if draw is None:
-        row = _ROW.substitute(path_words=len(path), stride=target.stride, lane=target.lane)
+        start = _BACKWARD if backward else _FORWARD
+        row = _ROW.substitute({"from": start}, path_words=len(path), stride=target.stride, lane=target.lane)
         return [row, *memory.read(path, "%path", "%row.base")] if path else [], []
     after, kept = [], []
     chosen = []
@@ -284,6 +313,19 @@ class Memory:
             kind, operand = code.kind(np.int64), f"{name}.word"
         at_word = self._at(area, base, at, name)
         return [*lines, *at_word, f"  store {kind} {operand}, {self.target.pointer} {name}.at, align 8"]
+
+    def add(self, outputs: Sequence[Value], added: tuple[int, ...], row: str) -> list[str]:
+        """The lines that add words of a row to some of the state."""
+        if not added:
+            return []
+        lines = [f"  %added.words = mul i64 {row}, {len(added)}", "  %added.base = mul i64 %added.words, " + self.target.stride]
+        for at, i in enumerate(added):
+            x, kind = outputs[i], self.code.kind(outputs[i].dtype)
+            if x.dtype != np.float64:
+                raise NotCompilable.dtype(x.dtype.name, " in the words of the state to which the kernel adds")
+            lines += self._load("%added", "%added.base", at, f"{x.name}.more", x.dtype)
+            lines.append(f"  {x.name}.sum = fadd {kind} {x.name}, {x.name}.more")
+        return lines
 
     def keep(self, x: Value, at: int) -> list[str]:
         """The lines that write a word of the state back."""

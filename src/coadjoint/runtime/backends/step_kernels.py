@@ -66,8 +66,8 @@ def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = Fal
     """
     leaves = _numbers(plan.system)
     axes = jax.tree.leaves(plan.axes, is_leaf=lambda x: x is None)
-    is_param, by_member = _marks.get((plan.structure_key, *axes), lambda: (_is_param(plan), _by_member(plan)))
-    marked = zip(leaves, is_param, by_member, strict=True)
+    params, own = _marks.get((plan.structure_key, *axes), lambda: (is_param(plan), by_member(plan)))
+    marked = zip(leaves, params, own, strict=True)
     patterns = tuple(dynamic_input(x) if p else constant_pattern(x) for x, p, m in marked if not m)
     shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.state_shape, plan.increment_shape)))
     window = jax.tree.structure(plan.first_window) if drawn else None
@@ -76,14 +76,14 @@ def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = Fal
         jax.tree.structure(plan.increment_shape),
         patterns,
         shapes,
-        by_member,
+        own,
         target,
         full,
         window,
     )
 
     def make() -> StepKernel | NotSupported:
-        return attempt_native(lambda: _tried(plan, _make(plan, patterns, by_member, target, full, drawn)))
+        return attempt_native(lambda: _tried(plan, _make(plan, patterns, own, target, full, drawn)))
 
     return _kernels.get(key, make)
 
@@ -101,13 +101,13 @@ def _marked(plan: Plan, params: PyTree) -> tuple[bool, ...]:
     return tuple(jax.tree.leaves(flags))
 
 
-def _by_member(plan: Plan) -> tuple[bool, ...]:
+def by_member(plan: Plan) -> tuple[bool, ...]:
     """For each number of the system, whether it leads with members."""
     axes = jax.tree.map(lambda _: None, plan.system.params) if plan.axes is None else plan.axes
     return _marked(plan, jax.tree.map(lambda _, a: a == 0, plan.system.params, axes))
 
 
-def _is_param(plan: Plan) -> tuple[bool, ...]:
+def is_param(plan: Plan) -> tuple[bool, ...]:
     """For each number of the system, whether it is one of its params, of which nothing is compiled in."""
     return _marked(plan, jax.tree.map(lambda _: True, plan.system.params))
 

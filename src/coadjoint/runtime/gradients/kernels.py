@@ -1,0 +1,284 @@
+"""The step of a traced run, its tangent and its adjoint as native code.
+
+The adjoint of a step is the vector–Jacobian product of its program, in which the roots of implicit equations are
+arguments: the forward pass has solved them. What the adjoint reads of a step decides what the forward pass saves.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+from jaxtyping import Array
+
+from stepcompiler import jax_calls
+from stepcompiler.cache import LRUCache
+from stepcompiler.compile import compile_step
+from stepcompiler.errors import NotCompilable
+from stepcompiler.jaxprs.named_values import with_named_arguments, with_named_results
+from stepcompiler.kernel import Kernel, Signature, dynamic_input
+from stepcompiler.lowering.complex_lowering import as_reals
+from stepcompiler.targets.cpu import Cpu
+
+from ...integrators.implicit import from_near
+from ...numerics.rootfind import ROOT
+from ..backends.base import NotSupported, attempt_native
+from ..backends.step_kernels import OPERATIONS, WIDTH
+from ..run_state import SolverTotals
+from .layout import count_words, struct
+from .program import Program
+
+_ADJOINT_OPERATIONS = 4 * OPERATIONS  # of an adjoint, which has several times those of a step
+_INTEGER = jax.ShapeDtypeStruct((), jnp.int64)
+
+
+class Variant(NamedTuple):
+    """Which kernels of a program are meant: members per group, numbers by member, and inputs that are differentiated."""
+
+    width: int
+    by_member: tuple[bool, ...]  # of the numbers
+    moving: tuple[bool, ...]  # of all arguments
+
+
+def width_for(members: int | None) -> int:
+    """Members per group."""
+    return 1 if members is None else min(WIDTH, 1 << (members - 1).bit_length())
+
+
+class Kernels:
+    """The kernels of a program in one variant, each made when it is first needed."""
+
+    def __init__(self, program: Program, variant: Variant):
+        self.program, self.variant = program, variant
+        self.numbers, self.parts, self.rows = (
+            [struct(x) for x in group] for group in (self._number_shapes(), *self._other_shapes())
+        )
+        a, b, _ = program.counts
+        self.moving_numbers = [i for i in range(a) if variant.moving[i]]
+        self.moving_rows = [i for i in range(len(self.rows)) if variant.moving[a + b + i]]
+        self.totals = [struct(x) for x in SolverTotals.zero()]
+
+    def _number_shapes(self) -> list[Any]:
+        return [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in self.program.patterns]
+
+    def _other_shapes(self) -> tuple[list, list]:
+        return jax.tree.leaves(self.program.state), jax.tree.leaves(self.program.row)
+
+    # The inputs that do not change from step to step.
+
+    @property
+    def shared_patterns(self) -> list:
+        """Of the numbers that all members share."""
+        return [p for p, m in zip(self.program.patterns, self.variant.by_member, strict=True) if not m]
+
+    @property
+    def own_shapes(self) -> list:
+        """Of the numbers that members have for themselves."""
+        return [s for s, m in zip(self.numbers, self.variant.by_member, strict=True) if m]
+
+    def together(self, shared: Sequence, own: Sequence) -> list:
+        """All numbers in their order."""
+        mine, given = iter(own), iter(shared)
+        return [next(mine if m else given) for m in self.variant.by_member]
+
+    # The forward step.
+
+    def _step(self, method: Any, numbers: list, n: Array, parts: list, row: list) -> list:
+        zero = jax.tree.map(jnp.zeros_like, SolverTotals.zero())._replace(first_unsolved=jnp.full((), -1))
+        new = self.program.step(method, numbers, n, parts, row, zero)
+        return [*jax.tree.leaves((new.mu, new.carry)), *new.totals]
+
+    @cached_property
+    def _traced(self) -> tuple[jex.ClosedJaxpr, jex.ClosedJaxpr]:
+        """The step as a program, solved from near its root, and as usual."""
+        fast = self.program.integrator
+        near, full = (
+            jax.make_jaxpr(lambda *args, method=method: self._step(method, *args))(
+                self.numbers, _INTEGER, self.parts, self.rows
+            )
+            for method in (from_near(fast), fast)
+        )
+        return near, full
+
+    @cached_property
+    def roots(self) -> list:
+        """Shapes of the roots that a step solves for."""
+        run = with_named_results(self._traced[0], ROOT)
+        return [struct(x) for x in jax.eval_shape(run, *self._traced[0].in_avals)[1]]
+
+    def _compile(self, *steps: Any, signature: Signature, limit: int) -> Kernel:
+        """A kernel that JAX can call; steps: the usual one, and one without its shortcuts."""
+        target = Cpu(self.variant.width)
+        kernel = compile_step(steps[0], signature, target, max_operations=limit)
+        made: list[Kernel | None] = []
+
+        def full() -> Kernel | None:
+            if not made:
+                again = partial(compile_step, steps[0], signature, target, fallback=steps[-1], max_operations=limit)
+                found = attempt_native(again)
+                fits = isinstance(found, Kernel) and found.path_columns == kernel.path_columns
+                made.append(found if fits else None)
+            return made[0]
+
+        jax_calls.register(kernel, full)
+        return kernel
+
+    def _forward(self, extra: Any) -> Kernel:
+        """A forward kernel; `extra(parts, row, roots, new parts)` is what it saves of a step."""
+
+        def step(program: jex.ClosedJaxpr, shared: list, own: list, state: tuple, n: Array, row: list) -> tuple:
+            parts, totals = state
+            flat = *self.together(shared, own), n, *parts, *row
+            out, roots = with_named_results(program, ROOT)(*flat)
+            new, more = out[: len(parts)], SolverTotals(*out[len(parts) :])
+            old = SolverTotals(*totals)
+            summed = old._replace(
+                iterations=old.iterations + more.iterations,
+                most_iterations=jnp.maximum(old.most_iterations, more.most_iterations),
+                residual=jnp.maximum(old.residual, more.residual),
+                substeps=old.substeps + more.substeps,
+            )
+            return (new, list(summed)), extra(parts, row, roots, new), more.unsolved == 0
+
+        everything = tuple(range(count_words(self.rows)))
+        signature = Signature(self.shared_patterns, self.own_shapes, (self.parts, self.totals), self.rows, everything)
+        steps = [partial(step, program) for program in self._traced]
+        return self._compile(*steps, signature=signature, limit=OPERATIONS)
+
+    @cached_property
+    def run(self) -> Kernel:
+        """The run, which saves states."""
+        return self._forward(lambda parts, row, roots, new: [new[i] for i in self.program.saved])
+
+    @cached_property
+    def taped(self) -> Kernel:
+        """The run, which saves of each step what the adjoint reads of it: the columns of its tape."""
+        columns = np.asarray(self.tape_columns)
+
+        def extra(parts: list, row: list, roots: list, new: list) -> list:
+            out, at = [], 0
+            for x in as_reals([*parts, *row, *roots]):
+                size = int(np.prod(jnp.shape(x), dtype=int))
+                mine = columns[(columns >= at) & (columns < at + size)] - at
+                out += [jnp.ravel(x)[mine]] if len(mine) else []
+                at += size
+            return out
+
+        return self._forward(extra)
+
+    # The derivative of a step.
+
+    @property
+    def tape(self) -> list:
+        """Shapes of all that a tape could contain of a step: its state, its row of the path, its roots."""
+        return [*self.parts, *self.rows, *self.roots]
+
+    @property
+    def tape_columns(self) -> tuple[int, ...]:
+        """What the adjoint reads of these, and states, which are saved anyway."""
+        return self.adjoint.path_columns
+
+    @property
+    def _saved_columns(self) -> tuple[int, ...]:
+        """The words of a tape that are saved states."""
+        starts = np.cumsum([0, *(count_words([s]) for s in self.parts)])
+        return tuple(int(c) for i in self.program.saved for c in range(starts[i], starts[i + 1]))
+
+    def _moves(self, numbers: list, n: Array, parts: list, row: list, roots: list) -> tuple[Any, tuple]:
+        """The step as a function of all that moves: (numbers, state, row) ↦ floating parts of the new state."""
+        at = self.program.floating
+        derive = with_named_arguments(self._traced[0], ROOT)
+
+        def moved(some: list, floats: list, given: list) -> list:
+            all_numbers, all_parts, all_rows = list(numbers), list(parts), list(row)
+            for target, places, values in (
+                (all_numbers, self.moving_numbers, some),
+                (all_parts, at, floats),
+                (all_rows, self.moving_rows, given),
+            ):
+                for i, x in zip(places, values, strict=True):
+                    target[i] = x
+            out = derive([*all_numbers, n, *all_parts, *all_rows], roots)
+            return [out[i] for i in at]
+
+        here = [numbers[i] for i in self.moving_numbers], [parts[i] for i in at], [row[i] for i in self.moving_rows]
+        return moved, here
+
+    @cached_property
+    def adjoint(self) -> Kernel:
+        """The adjoint, run backward over a tape: the state are λ and the gradients of numbers."""
+        floats = [self.parts[i] for i in self.program.floating]
+        sums = [self.numbers[i] for i in self.moving_numbers]
+
+        def step(shared: list, own: list, state: tuple, n: Array, path: tuple) -> tuple:
+            *shared, last = shared
+            lam, total = state
+            parts, row, roots = path
+            moved, here = self._moves(self.together(shared, own), last - n, parts, row, roots)
+            _, back = jax.vjp(moved, *here)
+            some, lam, slopes = back(list(lam))
+            total = [a + b for a, b in zip(total, some, strict=True)]
+            return (lam, total), slopes, jnp.ones((), bool)
+
+        path = self.parts, self.rows, self.roots
+        signature = Signature(
+            [*self.shared_patterns, dynamic_input(np.int64(0))], self.own_shapes, (floats, sums), path,
+            self._saved_columns, backward=True, added=self._added_words,
+        )  # fmt: skip
+        return self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
+
+    @property
+    def _added_words(self) -> tuple[int, ...]:
+        """The words of λ that belong to saved states."""
+        out, at = [], 0
+        for i in self.program.floating:
+            size = count_words([self.parts[i]])
+            out += range(at, at + size) if i in self.program.saved else []
+            at += size
+        order = {i: k for k, i in enumerate(self.program.saved)}
+        if [i for i in self.program.floating if i in order] != self.program.saved:
+            raise NotCompilable("The saved parts of a state are in another order than the state.")
+        return tuple(out)
+
+    @cached_property
+    def tangent(self) -> Kernel:
+        """The tangent, run forward over a tape."""
+        floats = [self.parts[i] for i in self.program.floating]
+        slopes = [self.numbers[i] for i in self.moving_numbers]
+        along = [self.rows[i] for i in self.moving_rows]
+
+        def step(shared: list, own: list, state: list, n: Array, path: tuple) -> tuple:
+            count = len(own) - len(slopes)
+            parts, row, roots, drow = path
+            moved, here = self._moves(self.together(shared, own[:count]), n, parts, row, roots)
+            _, new = jax.jvp(moved, here, (own[count:], list(state), drow))
+            at = {i: k for k, i in enumerate(self.program.floating)}
+            return new, [new[at[i]] for i in self.program.saved], jnp.ones((), bool)
+
+        size = count_words(self.tape)
+        columns = *self.tape_columns, *range(size, size + count_words(along))
+        signature = Signature(
+            self.shared_patterns, [*self.own_shapes, *slopes], floats, (self.parts, self.rows, self.roots, along), columns
+        )  # fmt: skip
+        kernel = self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
+        if kernel.path_columns != columns:
+            raise NotCompilable("The tangent of a step reads what its adjoint does not.")
+        return kernel
+
+
+_kernels: LRUCache[Kernels] = LRUCache()
+_outcomes: LRUCache[Kernel | NotSupported] = LRUCache(1024)
+
+
+def kernels_of(program: Program, variant: Variant) -> Kernels:
+    """The kernels of a program; those of equal programs are shared."""
+    return _kernels.get((program, variant), lambda: Kernels(program, variant))
+
+
+def kernel(program: Program, variant: Variant, name: str) -> Kernel | NotSupported:
+    """One of the kernels, or the reason why there is none."""
+    make = lambda: attempt_native(lambda: getattr(kernels_of(program, variant), name))
+    return _outcomes.get((program, variant, name), make)

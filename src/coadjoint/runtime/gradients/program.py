@@ -1,0 +1,129 @@
+"""A traced run without its arrays: what its kernels are compiled from, and the same run as a scan of XLA."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from stepcompiler.kernel import SharedInput
+
+from ...drivers import Increment
+from ...integrators.base import Integrator
+from ...systems import System
+from ..run_state import Snapshot, SolverTotals, StepState, take_snapshot, take_step
+from ..scan import scan_steps
+
+N_TOTALS = len(SolverTotals._fields)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A run whose arrays are arguments: numbers of the system, t0 and dt, the first state, and the path row by row.
+
+    Two programs with the same `key` are equal: they share compiled code.
+    """
+
+    key: Hashable
+    statics: Any = field(repr=False)  # the system without its numbers
+    structure: Any = field(repr=False)  # … and how these belong to it
+    integrator: Integrator = field(repr=False)
+    patterns: tuple[SharedInput, ...] = field(repr=False)  # of the numbers, then of t0 and dt
+    state: tuple[Any, PyTree] = field(repr=False)  # shapes of the state and of the carry
+    row: Increment = field(repr=False)  # shapes of one row of the path
+    steps: int
+    save_every: int
+    adjoint: str
+    memory: int  # bytes that a forward pass may save for the adjoint
+    notes: list[str] = field(default_factory=list, repr=False)  # what kernels were made, or why there are none
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"<{self.steps} steps of {type(self.integrator).__name__}>"
+
+    # Arguments.
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many arrays are numbers, parts of the first state, and parts of the path."""
+        return len(self.patterns), len(jax.tree.leaves(self.state)), len(jax.tree.leaves(self.row))
+
+    def split(self, args: Sequence) -> tuple[list, list, list]:
+        """The arguments as numbers, parts of the first state, and parts of the path."""
+        a, b, _ = self.counts
+        return list(args[:a]), list(args[a : a + b]), list(args[a + b :])
+
+    @property
+    def slots(self) -> int:
+        """Saved states after the first."""
+        return self.steps // self.save_every
+
+    def snapshot(self, parts: Sequence) -> list:
+        """Those parts of a state that are saved: the state and the group element."""
+        mu, carry = jax.tree.unflatten(jax.tree.structure(self.state), list(parts))
+        return jax.tree.leaves(take_snapshot(self.integrator, None, StepState(mu, carry, SolverTotals.zero())))
+
+    @property
+    def saved(self) -> list[int]:
+        """Which parts of a state these are."""
+        return self.snapshot(range(self.counts[1]))
+
+    @property
+    def floating(self) -> list[int]:
+        """Which parts of a state have derivatives."""
+        leaves = jax.tree.leaves(self.state)
+        return [i for i, x in enumerate(leaves) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+    # Steps.
+
+    def system(self, numbers: Sequence) -> System:
+        """The system with these numbers."""
+        return eqx.combine(jax.tree.unflatten(self.structure, list(numbers)), self.statics)
+
+    def step(
+        self, integrator: Integrator, numbers: Sequence, n: Array, parts: Sequence, row: Sequence, totals: SolverTotals
+    ) -> StepState:
+        """Step n from a state given by its parts."""
+        *own, t0, dt = numbers
+        mu, carry = jax.tree.unflatten(jax.tree.structure(self.state), list(parts))
+        dS = jax.tree.unflatten(jax.tree.structure(self.row), list(row))
+        return take_step(self.system(own), integrator, t0, dt, n, dS, StepState(mu, carry, totals))
+
+
+def by_xla(program: Program, *args: Array) -> list[Array]:
+    """The run as a scan: rows of what is saved after the start, then the totals."""
+    numbers, first, rows = program.split(args)
+    mu, carry = jax.tree.unflatten(jax.tree.structure(program.state), [jnp.asarray(x) for x in first])
+    start = StepState(mu, carry, jax.tree.map(jnp.asarray, SolverTotals.zero()))
+    path = jax.tree.unflatten(jax.tree.structure(program.row), rows)
+
+    def step(n: Array, dS: Increment, point: StepState) -> StepState:
+        parts, row = jax.tree.leaves((point.mu, point.carry)), jax.tree.leaves(dS)
+        return program.step(program.integrator, numbers, n, parts, row, point.totals)
+
+    snapshot = lambda point, n: program.snapshot(jax.tree.leaves((point.mu, point.carry)))
+    end, saved = scan_steps(step, snapshot, start, path, program.steps, program.save_every)
+    return [*saved, *end.totals]
+
+
+def shapes_of(program: Program) -> list[jax.ShapeDtypeStruct]:
+    """Shapes and types of the results of a run, for one member."""
+    leaves = jax.tree.leaves(program.state)
+    rows = [jax.ShapeDtypeStruct((program.slots, *leaves[i].shape), leaves[i].dtype) for i in program.saved]
+    return [*rows, *(jax.ShapeDtypeStruct((), np.asarray(x).dtype) for x in SolverTotals.zero())]
+
+
+def snapshots(program: Program, first: Sequence, rows: Sequence) -> Snapshot:
+    """What a run saves, the start included."""
+    start = program.snapshot(first)
+    whole = [jnp.concatenate([jnp.asarray(a)[None], b]) for a, b in zip(start, rows, strict=True)]
+    return Snapshot(whole[0], whole[1] if len(whole) > 1 else None)

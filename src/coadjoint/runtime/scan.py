@@ -1,0 +1,66 @@
+"""The steps of a run as nested scans, arranged for derivatives in reverse."""
+
+from collections.abc import Callable
+from functools import partial
+from math import isqrt
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from ..drivers import BLOCK, Increment, Window
+from ..numerics.rootfind import ROOT
+from .run_state import StepState
+
+_POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
+_ROOT_SIZE = 3  # σ, its last correction and what it moves the state by
+
+
+def path_of(window: Window, member: Int[Array, ""] | int, steps: int) -> Increment:
+    """The path of a member, step by step."""
+    member = jnp.asarray(member)
+    increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
+
+
+def scan_steps(
+    step: Callable[[Array, Increment, StepState], StepState],
+    snapshot: Callable[[StepState, Array], PyTree],
+    first: StepState,
+    increments: Increment,
+    steps: int,
+    save_every: int,
+) -> tuple[StepState, PyTree]:
+    """The last state, and the snapshots after the first, of states and the numbers of steps up to them.
+
+    A reverse pass recomputes every step from the point before it and the root of its equation. It keeps all of these as
+    long as they fit in a quarter of a gigabyte; beyond that, one point per saved state, one per block of an interval
+    between two saved states, and those of one block, with about √save_every steps a block, at the price of computing
+    each step once more.
+    """
+    kept = sum(x.nbytes for x in jax.tree.leaves(first)) + _ROOT_SIZE * first.mu.nbytes
+    sparse = steps * kept > _POINTS_KEPT
+    size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
+    lead = steps // save_every, save_every // size, size
+    rows = jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), (jnp.arange(steps), increments))
+
+    def one(point: StepState, row: tuple[Array, Increment]) -> tuple[StepState, None]:
+        n, dS = row
+        return step(n, dS, point), None
+
+    @partial(jax.checkpoint, policy=None if sparse else jax.checkpoint_policies.save_only_these_names(ROOT))
+    def block(point: StepState, rows: PyTree) -> tuple[StepState, None]:
+        return _loop(one, point, rows)
+
+    def interval(point: StepState, rows: PyTree) -> tuple[StepState, PyTree]:
+        point, _ = _loop(block, point, rows)
+        return point, snapshot(point, rows[0].ravel()[-1] + 1)
+
+    return jax.lax.scan(jax.checkpoint(interval) if sparse else interval, first, rows)
+
+
+def _loop(step: Callable[[PyTree, PyTree], tuple[PyTree, None]], initial: PyTree, rows: PyTree) -> tuple[PyTree, None]:
+    """A scan that leaves nothing behind; of a single row no loop, which would take JAX and XLA a while to see."""
+    if len(jax.tree.leaves(rows)[0]) > 1:
+        return jax.lax.scan(step, initial, rows)
+    return step(initial, jax.tree.map(lambda x: x[0], rows))

@@ -134,7 +134,10 @@ def _text(minor: int) -> str:
                 f"  {x} = load ptr, ptr {x}.data",
             ]
     for i, name in enumerate(COUNTS):
-        counts += [f"  %{name}.at = getelementptr i64, ptr %of.counts, i64 {i}", f"  %{name} = load i64, ptr %{name}.at"]
+        counts += [
+            f"  %{name}.at = getelementptr i64, ptr %of.counts, i64 {i}",
+            f"  %{name} = load i64, ptr %{name}.at",
+        ]
     pointers = ", ".join(f"ptr %{x}" for x in POINTERS)
     text = _HANDLER.replace("BUFFERS", "\n".join(buffers)).replace("COUNTS", "\n".join(counts))
     return text.replace("POINTERS", pointers).replace("DECLARED", pointers).replace("MINOR", str(minor))

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -132,7 +133,9 @@ def way_of_calling() -> Way:
 def _resume_full(until: int, *pointers: int) -> None:
     """Called by the handler: the full kernel takes the steps before which groups have stopped."""
     at = dict(zip(POINTERS, pointers, strict=True))
-    counts = dict(zip(COUNTS, np.ctypeslib.as_array((ctypes.c_int64 * len(COUNTS)).from_address(at["of.counts"])), strict=True))
+    counts = dict(
+        zip(COUNTS, np.ctypeslib.as_array((ctypes.c_int64 * len(COUNTS)).from_address(at["of.counts"])), strict=True)
+    )
     entry = _entries.get(int(counts["key"]))
     full = None if entry is None else entry.full()
     if full is None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.runtime import traced_run
+from coadjoint.runtime import scan
 from coadjoint.runtime.run_state import TimeGrid
 from coadjoint.runtime.traced_run import scan_run
 
@@ -114,7 +114,7 @@ def test_through_an_ensemble():
 
 def reverse_memory(steps: int, monkeypatch, kept: int) -> int:
     """Bytes of temporaries of a reverse pass over so many steps, as the compiler counts them."""
-    monkeypatch.setattr(traced_run, "_POINTS_KEPT", kept)
+    monkeypatch.setattr(scan, "_POINTS_KEPT", kept)
     system, mu0 = cj.models.rigid_body()
     integrator = cj.EulerMaruyamaMK()
     window = cj.Increments(np.zeros((steps, 1))).window(1, 0.01, 0, -(-steps // 32))
@@ -140,7 +140,7 @@ def test_a_reverse_pass_solves_nothing_anew():
     system, mu0 = cj.models.heavy_top()
 
     def last(mu0):
-        return jnp.sum(jnp.asarray(cj.solve(system, mu0, t1=0.2, dt=0.1, key=0).mu)[-1])
+        return jnp.sum(jnp.asarray(cj.solve(system, mu0, t1=0.2, dt=0.1, key=0, adjoint="xla").mu)[-1])
 
     loops = [str(jax.make_jaxpr(f)(jnp.asarray(mu0))).count(" while[") for f in (last, jax.grad(last))]
     assert loops[0] == loops[1] > 0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.core
 from jax.extend import core as jex
 
 from ..errors import NotCompilable

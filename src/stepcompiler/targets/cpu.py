@@ -101,12 +101,12 @@ class CpuExecutable:
         """Take steps, updating `buffers.n`, `buffers.state` and `buffers.saved` in place."""
         b = buffers
         self._check(b, stop, every)
-        inputs = [np.ascontiguousarray(a) for a in (b.shared, b.member, b.path)]
-        arrays = [b.n, b.state, *inputs, b.saved]
-        counts = len(b.n), stop, b.first_path_step, every, b.first_slot, b.path.shape[1], b.saved.shape[1]
-        added = 0 if b.added is None else b.added.ctypes.data
-        n, state, shared, *rest = arrays
-        self.run_at(*counts, n.ctypes.data, state.ctypes.data, shared, *(a.ctypes.data for a in rest), added)
+        shared, member, path = (np.ascontiguousarray(a) for a in (b.shared, b.member, b.path))
+        at = lambda a: 0 if a is None else a.ctypes.data
+        self.run_at(
+            len(b.n), stop, b.first_path_step, every, b.first_slot, b.path.shape[1], b.saved.shape[1],
+            at(b.n), at(b.state), shared, at(member), at(path), at(b.saved), at(b.added),
+        )  # fmt: skip
 
     def run_at(
         self, groups: int, stop: int, base: int, every: int, first: int, rows: int, slots: int, n: int, state: int,

@@ -318,7 +318,10 @@ class Memory:
         """The lines that add words of a row to some of the state."""
         if not added:
             return []
-        lines = [f"  %added.words = mul i64 {row}, {len(added)}", "  %added.base = mul i64 %added.words, " + self.target.stride]
+        lines = [
+            f"  %added.words = mul i64 {row}, {len(added)}",
+            "  %added.base = mul i64 %added.words, " + self.target.stride,
+        ]
         for at, i in enumerate(added):
             x, kind = outputs[i], self.code.kind(outputs[i].dtype)
             if x.dtype != np.float64:

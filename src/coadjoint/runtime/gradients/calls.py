@@ -71,7 +71,7 @@ def segment_length(program: Program, columns: int, members: int) -> int:
 
 
 def _results(program: Program, given: Given, rows: Array, state: Array, n: Array) -> list[Array]:
-    """The results of a run from words (groups, slots, words, width); a group that has stopped early counts as failed."""
+    """The results of a run from words in groups. A group that has stopped early counts as failed."""
     shapes = shapes_of(program)
     saved = len(program.saved)
     bare = [jax.ShapeDtypeStruct(s.shape[1:], s.dtype) for s in shapes[:saved]]
@@ -128,6 +128,11 @@ def run_taped(program: Program, members: int | None, given: Given, keep: int) ->
     return single(members, [*out, ungrouped(done.saved, given.members)])
 
 
+def _none(like: Any, members: int) -> Array:
+    """Zeros by member."""
+    return jnp.zeros((members, *like.shape), like.dtype)
+
+
 def _tape(given: Given, members: int | None, tape: Array) -> Array:
     """A tape, or kept states, in groups."""
     return grouped(tape if members is not None else tape[None], given.first.shape[2])
@@ -143,11 +148,8 @@ def run_adjoint(
     cts = [x if members is not None else x[None] for x in cts]
     floats = [kernels.parts[i] for i in program.floating]
     order = {i: k for k, i in enumerate(program.saved)}
-    lam = [
-        cts[order[i]][:, -1] if i in order else jnp.zeros((given.members, *kernels.parts[i].shape), kernels.parts[i].dtype)
-        for i in program.floating
-    ]  # fmt: skip
-    sums = [jnp.zeros((given.members, *kernels.numbers[i].shape), kernels.numbers[i].dtype) for i in kernels.moving_numbers]
+    lam = [cts[order[i]][:, -1] if i in order else _none(kernels.parts[i], given.members) for i in program.floating]
+    sums = [_none(kernels.numbers[i], given.members) for i in kernels.moving_numbers]
     state = group_words([*lam, *sums], given.members, width)
     before = [jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], axis=1)[:, ::-1] for x in cts]
     added = words(before, 2)  # λ receives at saved step j what belongs to row −1 − j
@@ -171,7 +173,9 @@ def run_adjoint(
     start = [x for i, x in zip(program.floating, parts, strict=False) if moving[a + i]]
     failed = jnp.repeat(n, width)[: given.members] < steps
     along = arrays(ungrouped(slopes, given.members)[:, ::-1], [kernels.rows[i] for i in kernels.moving_rows])
-    return [jnp.where(failed.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x) for x in [*parts[len(floats) :], *start, *along]]
+    return [
+        jnp.where(failed.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x) for x in [*parts[len(floats) :], *start, *along]
+    ]
 
 
 def _in_segments(
@@ -198,9 +202,7 @@ def _in_segments(
         fine = (again.n >= high) & (done.n >= steps - low)
         return (done.state, jnp.where(fine, n_before, 0)), done.saved
 
-    (state, n), slopes = jax.lax.scan(
-        segment, (state, jnp.full(len(state), steps)), jnp.arange(count)[::-1]
-    )
+    (state, n), slopes = jax.lax.scan(segment, (state, jnp.full(len(state), steps)), jnp.arange(count)[::-1])
     if not each_step:
         return state, added[:, :, :0], n
     flat = jnp.moveaxis(slopes, 0, 1)
@@ -221,7 +223,7 @@ def run_tangent(
     first = iter(along[k : len(along) - len(kernels.moving_rows)])
     moving = kernels.variant.moving[a : a + b]
     state = [
-        next(first) if moving[i] else jnp.zeros((given.members, *kernels.parts[i].shape), kernels.parts[i].dtype)
+        next(first) if moving[i] else _none(kernels.parts[i], given.members)
         for i in program.floating
     ]  # fmt: skip
     own = [ungrouped(given.own, given.members), words(along[:k])] if k else [ungrouped(given.own, given.members)]
@@ -248,4 +250,3 @@ def _whole_tape(program: Program, given: Given, keep: int, kept: Array) -> Array
         every=1,
     )  # fmt: skip
     return done.saved
-

@@ -31,12 +31,12 @@ from ..run_state import SolverTotals
 from .layout import count_words, struct
 from .program import Program
 
-_ADJOINT_OPERATIONS = 4 * OPERATIONS  # of an adjoint, which has several times those of a step
+_ADJOINT_OPERATIONS = 2 * OPERATIONS  # of an adjoint, which has several times those of a step
 _INTEGER = jax.ShapeDtypeStruct((), jnp.int64)
 
 
 class Variant(NamedTuple):
-    """Which kernels of a program are meant: members per group, numbers by member, and inputs that are differentiated."""
+    """Which kernels of a program are meant: members per group, numbers by member, and differentiated inputs."""
 
     width: int
     by_member: tuple[bool, ...]  # of the numbers
@@ -119,8 +119,10 @@ class Kernels:
             if not made:
                 again = partial(compile_step, steps[0], signature, target, fallback=steps[-1], max_operations=limit)
                 found = attempt_native(again)
-                fits = isinstance(found, Kernel) and found.path_columns == kernel.path_columns
-                made.append(found if fits else None)
+                if isinstance(found, NotSupported) or found.path_columns != kernel.path_columns:
+                    made.append(None)
+                else:
+                    made.append(found)
             return made[0]
 
         jax_calls.register(kernel, full)
@@ -260,9 +262,8 @@ class Kernels:
 
         size = count_words(self.tape)
         columns = *self.tape_columns, *range(size, size + count_words(along))
-        signature = Signature(
-            self.shared_patterns, [*self.own_shapes, *slopes], floats, (self.parts, self.rows, self.roots, along), columns
-        )  # fmt: skip
+        path = self.parts, self.rows, self.roots, along
+        signature = Signature(self.shared_patterns, [*self.own_shapes, *slopes], floats, path, columns)
         kernel = self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
         if kernel.path_columns != columns:
             raise NotCompilable("The tangent of a step reads what its adjoint does not.")

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
@@ -238,7 +239,9 @@ def _tangent_call(program, members, given, keep, tape, slopes, flags) -> list:
 
 
 def _adjoint_call(program, members, given, keep, tape, cts, flags) -> list:
-    cts = [x if f or members is None else jnp.broadcast_to(x, (members, *x.shape)) for x, f in zip(cts, flags, strict=True)]
+    cts = [
+        x if f or members is None else jnp.broadcast_to(x, (members, *x.shape)) for x, f in zip(cts, flags, strict=True)
+    ]
     return calls.single(members, calls.run_adjoint(program, members, given, keep, tape, cts))
 
 
@@ -304,9 +307,7 @@ def _define(primitive: Any, shapes: Callable, native: Callable, elsewhere: Calla
     primitive.multiple_results = True
     primitive.def_abstract_eval(shapes)
     computed = native if primitive is taped_p else _or_elsewhere(native, elsewhere)  # what reads a tape must have one
-    compiled = jax.jit(
-        lambda args, params: computed(*args, **dict(params)), static_argnums=1
-    )
+    compiled = jax.jit(lambda args, params: computed(*args, **dict(params)), static_argnums=1)
     primitive.def_impl(lambda *args, **params: compiled(args, tuple(sorted(params.items()))))
     mlir.register_lowering(primitive, mlir.lower_fun(elsewhere, multiple_results=True))
     mlir.register_lowering(primitive, mlir.lower_fun(computed, multiple_results=True), platform="cpu")

@@ -4,7 +4,6 @@ Fallbacks take long to compile, in a gradient longer still, and are hardly ever 
 says so where a step would have needed them; with throw=False it has them.
 """
 
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp

@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
         coadjoint_representation,
     )
     from .baths import double_bracket, heat_bath
+    from .controls import Hold, hold
     from .drivers import Brownian, Driver, Increment, Increments, Needs
     from .experiments.experiment import resume, run
     from .experiments.schema import ExperimentError
@@ -68,6 +69,7 @@ if _TYPE_CHECKING:
         Trapezoidal,
         recommend,
     )
+    from .numerics.quaternions import quaternion_to_rotation, rotation_to_quaternion
     from .numerics.rootfind import SolveInfo
     from .runtime.ensemble import ensemble
     from .runtime.gradients.info import GradientInfo, last_gradient_info
@@ -91,6 +93,7 @@ _PUBLIC = {
         "coadjoint_representation"
     ),
     ".baths": "double_bracket heat_bath",
+    ".controls": "Hold hold",
     ".drivers": "Brownian Driver Increment Increments Needs",
     ".experiments.experiment": "resume run",
     ".experiments.schema": "ExperimentError",
@@ -99,6 +102,7 @@ _PUBLIC = {
         "HeunMK ImplicitMidpoint Integrator IsospectralMidpoint LieMidpoint LieTrotter NinomiyaVictoir RKMK "
         "Recommendation Strang TMK TMK15 TMKLevy TMKWeak Tableau Tau Trapezoidal recommend"
     ),
+    ".numerics.quaternions": "quaternion_to_rotation rotation_to_quaternion",
     ".numerics.rootfind": "SolveInfo",
     ".runtime.ensemble": "ensemble",
     ".runtime.reducers": "Covariance Mean Quantiles Reducer",
@@ -142,6 +146,7 @@ __all__ = [
     "GradientInfo",
     "Heun",
     "HeunMK",
+    "Hold",
     "ImplicitMidpoint",
     "Increment",
     "Increments",
@@ -183,12 +188,15 @@ __all__ = [
     "ensemble",
     "fluids",
     "heat_bath",
+    "hold",
     "inputs",
     "last_gradient_info",
     "models",
     "open",
+    "quaternion_to_rotation",
     "recommend",
     "resume",
+    "rotation_to_quaternion",
     "run",
     "salt",
     "sample",

@@ -29,7 +29,7 @@ from .algebras.base import Element, LieAlgebra, State
 from .noises import Noise
 from .numerics import validation
 from .numerics.signatures import check_function
-from .params import Timed
+from .params import Context
 from .states import check_elements
 from .systems import System
 
@@ -163,9 +163,9 @@ class _Inner(Noise):
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
-        all_params, t = params if self.timed[0] else (params, None)
-        own = all_params.get("system")
-        return self.noise.apply(mu, dS, Timed(own, t) if self.timed[1] else own)
+        given = params if self.timed[0] else Context(params)
+        own = given.params.get("system")
+        return self.noise.apply(mu, dS, Context(own, given.t) if self.timed[1] else own)
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
@@ -193,7 +193,7 @@ def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> Syst
         return (lambda mu, p, t: function(mu, p, t)) if timed else lambda mu, p: function(mu, p, None)
 
     def inner(function: Callable) -> Callable:
-        return of_bath(lambda mu, p, t: function(mu, *inside(p, t).arguments))
+        return of_bath(lambda mu, p, t: function(mu, *inside(p, t).arguments(mu)))
 
     def friction(mu: State, p: PyTree, t: Any) -> Element:
         pull = algebra.ad_star(inside(p, t).energy_gradient(mu), mu)
@@ -203,11 +203,11 @@ def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> Syst
 
     noise: list[Noise] = [_Inner(n, (timed, system.timed)) for n in system.noises]
     if "temperature" in rates:
-        last = Timed(params, np.zeros(())) if timed else params
+        last = Context(params, np.zeros(())) if timed else params
 
         def sigma2(last: PyTree) -> Array:
-            p, t = last if timed else (last, None)
-            return 2.0 * rate("friction", p, t) * rate("temperature", p, t)
+            given = last if timed else Context(last)
+            return 2.0 * rate("friction", given.params, given.t) * rate("temperature", given.params, given.t)
 
         noise.append(_BathNoise(algebra, fields, intern(sigma2, last)))
     return System(
@@ -234,6 +234,12 @@ def _function_of_time(name: str, rate: Callable) -> Callable:
 def _check_system(name: str, system: Any) -> None:
     if not isinstance(system, System):
         raise TypeError(f"{name} takes a System, not {type(system).__name__}.")
+    if system.has_attitude or system.laws:
+        raise ValueError(
+            f"{name} supports functions of the state, params and time, but the system has a function of "
+            f"{'the group element g' if system.has_attitude else 'the control u'}: give friction as torque= and noise "
+            "as white_torque(...)."
+        )
 
 
 def _positive(name: str, value: Any) -> Any:

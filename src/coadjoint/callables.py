@@ -1,6 +1,6 @@
 """Functions of a system that a user passes: checks of their signatures and results, and their tracing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
+from .algebras.base import LieAlgebra
 from .inputs import Use, recorded, uses
 from .noises import (
     DeferredSalt,
@@ -26,63 +27,92 @@ from .noises import (
 )
 from .numerics import validation
 from .numerics.signatures import (
+    SPECIAL,
     check_captured,
     check_function,
     check_signature,
-    check_time,
+    check_special,
     described,
     named_arguments,
-    takes_time,
+    special_arguments,
 )
-from .params import Timed, whole
+from .params import Context, whole
 from .states import any_element, check_elements
 
 _PROBE = 0.125  # the time step, and the increments of noise, at which functions are evaluated once
 _CLOSE = 1e-6  # relative to which round-off and numbers of single precision are small
-_OF = {("mu",): "the state", ("mu", "dt"): "the state and of the time step"}
+_OF = {
+    ("mu",): "the state",
+    ("mu", "dt"): "the state and of the time step",
+    ("mu", "state"): "the state and of its discrete state",
+}
 _NO_PARAMS = "The system has no params: give System(..., params=...) to use {}."
 
 
-def depends_on_time(functions: Sequence[Any]) -> bool:
-    """Whether any of the functions, `salt` fields or noise objects that a user gives has an argument named t."""
+def received_values(algebra: LieAlgebra, names: Collection[str], control: Any = None) -> dict[str, PyTree]:
+    """Values of what functions receive by name, with which they are traced and evaluated once."""
+    values: dict[str, PyTree] = {}
+    if "t" in names:
+        values["t"] = to_device(np.float64(_PROBE))
+    if "g" in names:
+        values["g"] = _group_element(Constant(algebra))
+    if "u" in names:
+        values["u"] = control
+    return values
 
-    def timed(x: Any) -> bool:
+
+@eqx.filter_jit
+def _group_element(algebra: Constant) -> PyTree:
+    """An element of the group that is not special."""
+    g = algebra.value
+    return g.group_exp(g.element(jnp.asarray(np.random.default_rng(1).uniform(-0.4, 0.4, g.dim))))
+
+
+def names_received(functions: Sequence[Any], names: Sequence[str] = SPECIAL) -> set[str]:
+    """The special names, such as t, of arguments of the functions, `salt` fields and noise objects of a user."""
+
+    def received(x: Any) -> set[str]:
         if isinstance(x, WhiteTorque):
             x = x.fields
-        if isinstance(x, DeferredSalt):
-            return takes_time(x.beta) or takes_time(x.scale)
-        return takes_time(x) or takes_time(getattr(x, "apply", None))
+        inside = (x.beta, x.scale) if isinstance(x, DeferredSalt) else (x, getattr(x, "apply", None))
+        return {name for fn in inside for name in special_arguments(fn, names)}
 
-    return any(timed(x) for x in functions)
+    return set().union(*map(received, functions))
 
 
 class Tracer(NamedTuple):
     """Traces the functions of a system with this algebra and these params.
 
-    Traced functions take the state, what else belongs to them, and last the params, if the system has any. If it
-    depends on time, this last argument is `Timed(params, t)`, for all its functions alike.
+    Traced functions take the state, what else belongs to them, and last the params, if the system has any. If any
+    function receives something by name, such as the time, this last argument is a `Context`, for all functions alike.
     """
 
     algebra: Constant
     params: PyTree  # numbers …
     rest: PyTree = None  # … and the other leaves
-    timed: bool = False
+    received: dict[str, PyTree] = {}  # noqa: RUF012, what functions receive by name, with values to trace them with
     inputs: list[Use] = []  # noqa: RUF012, given anew by every system: the inputs that its functions evaluate
 
-    def _call(self, name: str, fn: Callable) -> Callable:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of arguments that receive something by name."""
+        return (*SPECIAL, "u") if "u" in self.received else SPECIAL
+
+    def _call(self, name: str, fn: Callable, with_params: bool = True) -> Callable:
         """The user's function as a function of numbers, with the last argument of traced functions."""
-        if self.params is None and not self.timed:
+        if self.params is None and not self.received:
             return fn
-        with_time = takes_time(fn)
+        own = special_arguments(fn, self.names)
 
         def call(*args: PyTree) -> PyTree:
             *first, last = args
-            params, t = last if self.timed else (last, None)
-            given = [] if self.params is None else [whole(params, self.rest)]
-            if not with_time:
-                return fn(*first, *given)
-            with recorded(t) as found:
-                out = fn(*first, *given, t)
+            params = last.params if self.received else last
+            given = [] if self.params is None or not with_params else [whole(params, self.rest)]
+            special = [getattr(last, own_name) for own_name in own]
+            if "t" not in own:
+                return fn(*first, *given, *special)
+            with recorded(last.t) as found:
+                out = fn(*first, *given, *special)
             self.inputs.extend(uses(name, found))
             return out
 
@@ -92,15 +122,15 @@ class Tracer(NamedTuple):
 
     def hamiltonian(self, name: str, fn: Any) -> Function:
         """A function h(mu), or h(mu, params), that returns one real number."""
-        call = self._checked(name, fn)
-        function = self._intern(name, call)
+        call = self.checked(name, fn)
+        function = self.intern(name, call)
         out = jax.eval_shape(function, *self._shapes())
         shape = getattr(out, "shape", None)
         if shape != () or out.dtype == bool or jnp.issubdtype(out.dtype, jnp.complexfloating):
             got = f"shape {shape} and type {out.dtype}" if shape is not None else described(out)
             raise ValueError(f"{name} must return one real number, not {got}.")
         if out.dtype != jnp.float64:
-            return self._intern(name, lambda *args: jnp.asarray(call(*args), jnp.float64))
+            return self.intern(name, lambda *args: jnp.asarray(call(*args), jnp.float64))
         return function
 
     def sum(self, parts: Sequence[Function]) -> Function:
@@ -109,8 +139,8 @@ class Tracer(NamedTuple):
 
     def gradient(self, fn: Any, h: Function) -> Function:
         """∂h/∂μ by hand, compared with that of h."""
-        call = self._checked("gradient", fn)
-        function = self._array("gradient", call, self._intern("gradient", call), self._shapes(), "shape")
+        call = self.checked("gradient", fn)
+        function = self._array("gradient", call, self.intern("gradient", call), self._shapes(), "shape")
         if not validation.is_traced((self.params, function.consts, h.consts)):
             given, exact = map(np.asarray, _two_gradients(self.algebra, function, h, self._args, self._random()))
             worst = float(np.max(np.abs(given - exact)))
@@ -123,16 +153,16 @@ class Tracer(NamedTuple):
 
     def force(self, name: str, fn: Any, what: str = "an element of the algebra") -> Function:
         """A function g(mu), or g(mu, params), that returns an element of the algebra, or a state."""
-        call = self._checked(name, fn)
-        function = self._array(name, call, self._intern(name, call), self._shapes(), f"{what}, shape")
+        call = self.checked(name, fn)
+        function = self._array(name, call, self.intern(name, call), self._shapes(), f"{what}, shape")
         self._check_values(name, function, lambda mu: (mu,))
         return function
 
     def dissipation(self, fn: Any) -> Function:
         """A function D(mu, dt), or D(mu, dt, params), that returns a state."""
         name, shapes = "dissipation", self._shapes(jax.ShapeDtypeStruct((), jnp.float64))
-        call = self._checked(name, fn, ("mu", "dt"))
-        return self._array(name, call, self._intern(name, call, shapes), shapes, "a state, shape")
+        call = self.checked(name, fn, ("mu", "dt"))
+        return self._array(name, call, self.intern(name, call, shapes), shapes, "a state, shape")
 
     # Noise.
 
@@ -158,7 +188,7 @@ class Tracer(NamedTuple):
 
     def _builtin(self, noise: Noise) -> Noise:
         """A noise of this library: its `apply` takes params only, unless it is made of traced functions."""
-        if not self.timed or noise.traced or isinstance(noise, (Salt, Stirring)):
+        if not self.received or noise.traced or isinstance(noise, (Salt, Stirring)):
             return noise
         return UserNoise(noise, ("params",), True)
 
@@ -167,7 +197,8 @@ class Tracer(NamedTuple):
         apply, size = self._apply(noise)
         if "params" in apply and jax.tree.leaves(self.rest):
             return self._object(noise)
-        own = noise if apply == ("mu", "dS", "params") and not self.timed else UserNoise(noise, apply[2:], self.timed)
+        plain = apply == ("mu", "dS", "params") and not self.received
+        own = noise if plain else UserNoise(noise, apply[2:], bool(self.received))
         shapes = self._apply_shapes(size)
         traced = intern(own.apply, *shapes)
         function = self._array("noise.apply", own.apply, traced, shapes, "shape", cast=False)
@@ -178,9 +209,9 @@ class Tracer(NamedTuple):
         apply, size = self._apply(noise)
 
         def call(mu: Array, dS: Array, *last: PyTree) -> Array:
-            params, t = (last[0] if self.timed else (last[0], None)) if last else (None, None)
-            given = {"params": None if self.params is None else whole(params, self.rest), "t": t}
-            return noise.apply(mu, dS, *(given[a] for a in apply[2:]))
+            given = (last[0] if self.received else Context(last[0])) if last else Context(None)
+            params = None if self.params is None else whole(given.params, self.rest)
+            return noise.apply(mu, dS, *(getattr(given._replace(params=params), a) for a in apply[2:]))
 
         takes_params = len(apply) > 2 and bool(self._args)
         shapes = self._apply_shapes(size) if takes_params else self._apply_shapes(size)[:2]
@@ -215,8 +246,8 @@ class Tracer(NamedTuple):
             raise TypeError(f"noise.apply must be a function apply(mu, dS), not {described(noise.apply)}.")
         check_captured("noise.apply", noise.apply)
         first = ("mu", "dS")
-        with_time = ("t",) if takes_time(noise.apply) else ()
-        forms = [(*first, *with_time), (*first, "params", *with_time)]
+        special = special_arguments(noise.apply, self.names)
+        forms = [(*first, *special), (*first, "params", *special)]
         return check_signature("noise.apply", noise.apply, *(forms if self.params is None else forms[::-1])), size
 
     def _apply_shapes(self, size: int) -> tuple:
@@ -268,27 +299,28 @@ class Tracer(NamedTuple):
         """`beta` or `scale` of `salt`: a function of params, of the time, or of both, or a constant."""
         if not callable(fn):
             return lambda *last: fn.beta if isinstance(fn, Salt) else fn
-        names = tuple(named_arguments(fn))
-        if self.params is None and names != ("t",):
+        names, special = tuple(named_arguments(fn)), special_arguments(fn, self.names)
+        with_params = names != special or not special
+        if self.params is None and with_params:
             raise ValueError(
                 f"noise: salt(...) has a function {name}({', '.join(names)}) of params, but the system has none: give "
                 "System(..., params=...)."
             )
-        if self.params is not None and names == ("t",):
-            call = lambda params, t: fn(t)
-        else:
-            check_time(name, fn, () if self.params is None else ("params",))
-            call = fn
-        return self._call(name, call)
+        check_special(name, fn, ("params",) if with_params else (), self.names)
+        return self._call(name, fn, with_params)
 
     # Tracing, and values.
 
     @property
     def _args(self) -> tuple:
-        """The last argument of traced functions, at the time at which functions are evaluated once."""
-        if self.timed:
-            return (Timed(self.params, to_device(np.float64(_PROBE))),)
+        """The last argument of traced functions, with which functions are evaluated once."""
+        if self.received:
+            return (Context(self.params, **self.received),)
         return () if self.params is None else (self.params,)
+
+    def law_shapes(self, state: PyTree) -> tuple:
+        """Shapes and types of the arguments of a control law with this discrete state."""
+        return self._shapes(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state))
 
     def _shapes(self, *between: Any) -> tuple:
         """Shapes and types of the state, of what else a function takes, and of the last argument."""
@@ -296,16 +328,17 @@ class Tracer(NamedTuple):
         state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
         return (state, *between, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._args))
 
-    def _checked(self, name: str, fn: Any, arguments: tuple[str, ...] = ("mu",)) -> Callable:
+    def checked(self, name: str, fn: Any, arguments: tuple[str, ...] = ("mu",)) -> Callable:
         """The user's function as one that can be traced, or an error that states which arguments it must have."""
         own = (*arguments, "params") if self.params is not None else arguments
         hint = "" if self.params is not None else _NO_PARAMS.format(f"{name}({', '.join((*arguments, 'params'))})")
         if callable(fn):
-            check_time(name, fn, own)
-        check_function(name, fn, (*own, "t") if takes_time(fn) else own, what=_OF[arguments], hint=hint)
+            check_special(name, fn, own, self.names)
+        special = special_arguments(fn, self.names)
+        check_function(name, fn, (*own, *special), what=_OF[arguments], hint=hint)
         return self._call(name, fn)
 
-    def _intern(self, name: str, call: Callable, shapes: tuple | None = None) -> Function:
+    def intern(self, name: str, call: Callable, shapes: tuple | None = None) -> Function:
         try:
             return intern(call, *(shapes or self._shapes()))
         except Exception as error:
@@ -363,14 +396,15 @@ def _elements(system: Any, params: PyTree, axes: PyTree, mu: Array) -> list[tupl
     forces = (*system.forces, *system.torques)
     names = ["forcing"] * len(system.forces) + ["torque"] * len(system.torques)
     names += ["beta"] * len(betas) + ["noise.apply(mu, dS)"] * len(others)
-    return list(zip(names, _all_elements((forces, betas, others), system.timed, params, axes, mu), strict=True))
+    functions, received = (forces, betas, others), received_values(system.algebra, system.received, system.control_zero)
+    return list(zip(names, _all_elements(functions, received, params, axes, mu), strict=True))
 
 
 @eqx.filter_jit
-def _all_elements(functions: tuple, timed: bool, params: PyTree, axes: PyTree, mu: Array) -> list[Array]:
+def _all_elements(functions: tuple, received: dict, params: PyTree, axes: PyTree, mu: Array) -> list[Array]:
     def of(params: PyTree) -> list[Array]:
         forces, betas, others = functions
-        last = Timed(params, jnp.asarray(_PROBE)) if timed else params
+        last = Context(params, **received) if received else params
         applied = [noise.apply(mu, jnp.full(noise.size, _PROBE), last) for noise in others]
         return [*(g(mu, last) for g in forces), *(beta(last) for beta in betas), *applied]
 

@@ -13,7 +13,8 @@ from stepcompiler.jaxprs.interning import Constant, Function
 
 from .algebras.base import Element, State
 from .numerics import validation
-from .numerics.signatures import check_function, takes_time
+from .numerics.signatures import MEANINGS, check_function, special_arguments
+from .params import Context
 
 
 class Noise(eqx.Module):
@@ -143,18 +144,18 @@ class UserNoise(Noise):
     traced: ClassVar[bool] = True
     noise: Noise
     takes: tuple[str, ...] = eqx.field(static=True)  # the arguments of its `apply` after mu and dS
-    timed: bool = eqx.field(static=True)
+    context: bool = eqx.field(static=True)  # whether the last argument is a `Context`
     size: int = eqx.field(static=True)
     additive: bool = eqx.field(static=True)
 
-    def __init__(self, noise: Noise, takes: tuple[str, ...], timed: bool):
-        self.noise, self.takes, self.timed = noise, takes, timed
+    def __init__(self, noise: Noise, takes: tuple[str, ...], context: bool):
+        self.noise, self.takes, self.context = noise, takes, context
         self.size, self.additive = noise.size, bool(noise.additive)
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
-        given = {"params": params.params, "t": params.t} if self.timed else {"params": params}
-        return self.noise.apply(mu, dS, *(given[name] for name in self.takes))
+        given = params if self.context else Context(params)
+        return self.noise.apply(mu, dS, *(getattr(given, name) for name in self.takes))
 
     @property
     def groups(self) -> Sequence[np.ndarray]:
@@ -232,8 +233,10 @@ def white_torque(f: Any, scale: Callable[..., Any] | None = None) -> Any:
 
 
 def _signatures(fn: Callable) -> list[tuple[str, ...]]:
-    """Those that `beta` and `scale` may have."""
-    return [("t",), ("params", "t")] if takes_time(fn) else [("params",)]
+    """Those that `beta` and `scale` may have. Whether `u` is the control or params is known to the system alone."""
+    special = special_arguments(fn, tuple(MEANINGS))
+    plain = [("params",)] if special in ((), ("u",)) else []
+    return [*plain, special, ("params", *special)] if special else plain
 
 
 def _fixed_salt(beta: Any) -> Salt:

@@ -15,11 +15,17 @@ from .numerics.contents import content_key
 _PLAIN = (bool, int, float, complex, np.ndarray, np.generic, jax.Array)
 
 
-class Timed(NamedTuple):
-    """The params of a system that depends on time, with the time: the last argument of its traced functions."""
+class Context(NamedTuple):
+    """The params of a system with what its functions receive by name: the last argument of its traced functions.
+
+    What none of them receives is None. A system whose functions receive nothing by name has the params alone in place
+    of this.
+    """
 
     params: PyTree
-    t: Any
+    t: Any = None
+    g: PyTree = None  # the group element
+    u: PyTree = None  # the held control
 
 
 class Fixed(tuple):

@@ -13,17 +13,19 @@ from stepcompiler.jaxprs.interning import Constant, Function
 
 from .algebras.affine import Affine, paired
 from .algebras.base import Element, LieAlgebra, State
-from .callables import Tracer, check_params, depends_on_time
+from .algebras.cotangent import Cotangent
+from .callables import Tracer, check_params, names_received, received_values
+from .controls import Held, Law, as_holds, trace_law
 from .inputs import Use
+from .noises import HamiltonianNoise, SaltOfParams, Stirring
 from .noises import Noise as Noise
 from .noises import Salt as Salt
-from .noises import SaltOfParams, Stirring
 from .noises import salt as salt
 from .noises import white_torque as white_torque
 from .numerics import validation
 from .numerics.html import as_html
-from .numerics.signatures import described
-from .params import Fixed, Timed, fit_params, split
+from .numerics.signatures import MEANINGS, SPECIAL, described
+from .params import Context, Fixed, fit_params, split
 from .states import check_state
 
 _NUDGE = 2.0**-50  # four units of round-off
@@ -39,8 +41,15 @@ class System(eqx.Module):
 
     with s = +1 for left-invariant systems (bodies) and s = −1 for right-invariant ones (fluids).
 
-    An argument named `t` in the last place of any of these functions receives the time, as in h(mu, t),
-    h(mu, params, t), D(mu, dt, t) or `salt(lambda t: ...)`.
+    After the state and the params, these functions may have arguments with the names t, g and u, as in h(mu, t),
+    h(mu, params, g, t), D(mu, dt, t) or `salt(lambda t: ...)`. An argument named `t` receives the time. An argument
+    named `u` receives the value of `control`.
+
+    An argument named `g` receives the group element, the configuration of the body: a rotation matrix for SO3, a 4×4
+    matrix for SE3, a unitary matrix for SU(n), one per factor of a `Product`, the matrix Ad_g for other algebras. The
+    system is then on T*G, and the equation has the term −∂h/∂g dt, trivialised on the left for left-invariant systems
+    (<∂h/∂g, η> = d/dε h(μ, g exp εη) at ε = 0) and on the right for right-invariant ones (h(μ, exp(εη) g)). Casimirs
+    change. Runs save g as `sol.g`, and `g0=` is its initial value.
 
     Parameters
     ----------
@@ -69,6 +78,9 @@ class System(eqx.Module):
     dissipation : callable, optional
         A function D(mu, dt), or D(mu, dt, params), that returns the state after viscosity has acted for the time dt.
         Every method applies it in half steps (Strang splitting). The state leaves its orbit, so Casimirs change.
+    control : Hold or dict of Hold, optional
+        A feedback law, `hold(law, every=k)`, that is evaluated at every k-th step, or several by name. Functions with
+        an argument named `u` receive its value, or the dict of values.
     flow : Flow, optional
         The fluid that the states describe. `cj.fluids.of(system)` returns it.
 
@@ -89,9 +101,15 @@ class System(eqx.Module):
     noises: tuple[Noise, ...]
     params: PyTree  # its numbers, and None in place of all other leaves …
     _fixed: Fixed = eqx.field(static=True)  # … which the functions are traced with
-    timed: bool = eqx.field(static=True)  # whether any function depends on time
+    received: frozenset[str] = eqx.field(static=True)  # what functions receive by name
+    h_receives: frozenset[str] = eqx.field(static=True)  # the same of h …
+    noise_receives: frozenset[str] = eqx.field(static=True)  # … and of noise
+    laws: tuple[Law, ...]  # of the control
+    law_names: tuple[str | None, ...] = eqx.field(static=True)
     inputs: tuple[Use, ...] = eqx.field(static=True)  # functions of time whose times are known
     time: Float[Array, ""] | None  # at which functions are evaluated, set by `at`
+    g: PyTree  # the group element, the same; in a step that at its start
+    u: PyTree  # the value of the control
     nudge: Float[Array, ""] | None  # the round-off of times in this run, set by `in_step`
     flow: Any  # a `fluids.Flow`, or None
 
@@ -107,6 +125,7 @@ class System(eqx.Module):
         forcing: Callable[..., Element] | Sequence[Callable[..., Element]] = (),
         torque: Callable[..., State] | Sequence[Callable[..., State]] = (),
         dissipation: Callable[..., State] | None = None,
+        control: Any = None,
         flow: Any = None,
     ):
         validation.require_float64()
@@ -120,9 +139,23 @@ class System(eqx.Module):
         parts, forces, torques, noises = (_as_list(x) for x in (hamiltonian, forcing, torque, noise))
         if not parts:
             raise ValueError("hamiltonian must hold at least one function, but the list is empty.")
-        self.timed = depends_on_time([*parts, gradient, *forces, *torques, dissipation, *noises])
-        self.time = self.nudge = None
-        trace = Tracer(self._algebra, self.params, rest, self.timed, [])
+        holds = as_holds(control)
+        names = (*SPECIAL, "u") if holds else SPECIAL
+        functions = [*parts, gradient, *forces, *torques, dissipation, *noises]
+        laws = names_received([hold.law for hold in holds.values()])
+        self.received = frozenset(names_received(functions, names) | laws | ({"u"} if holds else set()))
+        self.h_receives, self.noise_receives = (frozenset(names_received(x, names)) for x in (parts, noises))
+        self.time = self.g = self.u = self.nudge = None
+        if self.has_attitude and dissipation is not None:
+            raise ValueError(
+                "dissipation does not support functions of the group element g: give drag and damping as torque=."
+            )
+        values = received_values(algebra, self.received - {"u"})
+        trace = Tracer(self._algebra, self.params, rest, values, [])
+        self.laws = tuple(trace_law(name, hold, trace) for name, hold in holds.items())
+        self.law_names = tuple(holds)
+        if holds:
+            trace = trace._replace(received=values | {"u": self._named([law.zero for law in self.laws])})
         if parts is hamiltonian:
             self.parts = tuple(trace.hamiltonian(f"hamiltonian[{k}]", part) for k, part in enumerate(parts))
             self.h = trace.sum(self.parts)
@@ -148,7 +181,8 @@ class System(eqx.Module):
         forced = f", with {' and '.join(kinds)}" if kinds else ""
         algebra = f"{type(self.algebra).__name__} of dimension {self.algebra.dim}, {self.algebra.casimir_words}"
         lossy = "; Casimirs change by dissipation, stirring or a torque" if self.leaves_orbit else ""
-        timed = ", time-dependent" if self.timed else ""
+        timed = (", time-dependent" if self.timed else "") + (", on T*G" if self.has_attitude else "")
+        timed += ", with control" if self.laws else ""
         return f"System: {algebra}; {self.side}-invariant, {noise}{forced}{params}{timed}{lossy}"
 
     @property
@@ -174,7 +208,7 @@ class System(eqx.Module):
     @property
     def additive(self) -> bool:
         """Whether every noise is SALT, so that the noise in σ is additive."""
-        return all(n.additive for n in self.noises)
+        return not self.noise_receives & {"g"} and all(n.additive for n in self.noises)
 
     @property
     def commuting(self) -> bool:
@@ -182,27 +216,38 @@ class System(eqx.Module):
         M = self.n_noise
         if M <= 1 or not self.additive:
             return self.additive
-        if any(isinstance(n, SaltOfParams) or (self.timed and not isinstance(n, Salt)) for n in self.noises):
+        if any(isinstance(n, SaltOfParams) or (self.received and not isinstance(n, Salt)) for n in self.noises):
             return False  # other params may be given, and fields may change in time
-        if M > _MOST_COMMUTING or validation.is_traced(self.noises):
-            return False
+        if self._stirred or M > _MOST_COMMUTING or validation.is_traced(self.noises):
+            return False  # a torque does not commute with fields that turn it
         with jax.ensure_compile_time_eval():
             return bool(_commute(self))
 
     @property
+    def timed(self) -> bool:
+        """Whether any function depends on time."""
+        return "t" in self.received
+
+    @property
+    def has_attitude(self) -> bool:
+        """Whether any function depends on the group element, so that the system is on T*G."""
+        return "g" in self.received
+
+    @property
     def leaves_orbit(self) -> bool:
-        """Whether the system has a torque, dissipation or stirring, so that Casimirs change."""
-        return bool(self.torques) or self.dissipation is not None or self._stirred
+        """Whether the system is on T*G or has a torque, dissipation or stirring, so that Casimirs change."""
+        return self.has_torque or self.dissipation is not None or self._stirred
 
     @property
     def has_torque(self) -> bool:
-        """Whether methods move by the affine action Ad*_g μ + ν: there is a torque, or white noise in it."""
-        return bool(self.torques) or (self._stirred and not self.algebra.is_matrix_conjugation)
+        """Whether methods move by the affine action Ad*_g μ + ν: there is a torque, or white noise in it, or g."""
+        stirred = self._stirred and not self.algebra.is_matrix_conjugation
+        return bool(self.torques) or stirred or self.has_attitude
 
     @property
     def changes_in_step(self) -> bool:
         """Whether `in_step` returns another system."""
-        return self.timed or self.has_torque
+        return bool(self.received) or self.has_torque
 
     @property
     def is_split(self) -> bool:
@@ -213,9 +258,13 @@ class System(eqx.Module):
     def _stirred(self) -> bool:
         return any(isinstance(n, Stirring) for n in self.noises)
 
+    def momentum(self, x: State) -> State:
+        """μ of a state. Within a step on T*G a state is a pair (θ, μ), the momentum μ at the group element g exp θ."""
+        return x[1] if isinstance(self.algebra, Cotangent) else x
+
     def dissipate(self, mu: State, dt: Float[Array, ""]) -> State:
         """D(μ, dt)."""
-        return mu if self.dissipation is None else self.dissipation(mu, dt, *self.arguments)
+        return mu if self.dissipation is None else self.dissipation(mu, dt, *self.arguments(mu))
 
     def stirring_increment(self, dS: Float[Array, " M"]) -> State:
         """Σ_i f_i dS^i of stirring that is white in time."""
@@ -223,52 +272,82 @@ class System(eqx.Module):
         start = 0
         for n in self.noises:
             if isinstance(n, Stirring):
-                total = total + n.stirring_increment(dS[start : start + n.size], *self.arguments)
+                total = total + n.stirring_increment(dS[start : start + n.size], *self.arguments(total))
             start += n.size
         return total
 
-    def add_torque(self, xi: Element, mu: State) -> Element:
-        """The element ξ of the drift, paired with the torque where methods move by the affine action."""
-        if not isinstance(self.algebra, Affine):
+    def add_torque(self, xi: Element, x: State, slope: State | None = None) -> Element:
+        """The element ξ of the drift, paired with the torque where methods move by the affine action.
+
+        `slope`: an approximation of ∂h/∂g.
+        """
+        if not self._in_pairs:
             return xi
+        mu, last = self.momentum(x), self.arguments(x)
         total = jnp.zeros_like(mu)
         for f in self.torques:
-            total = total + f(mu, *self.arguments)
+            total = total + f(mu, *last)
+        if "g" in self.h_receives:
+            total = total - (self._group_gradient(self.h, mu, *last) if slope is None else slope)
         return paired(xi, self.sign * total)
 
-    def energy(self, mu: State) -> Float[Array, ""]:
+    def energy(self, x: State) -> Float[Array, ""]:
         """h(μ)."""
-        return self.h(mu, *self.arguments)
+        return self.h(self.momentum(x), *self.arguments(x))
 
-    def part_gradient(self, k: int, mu: State) -> Element:
+    def part_gradient(self, k: int, x: State) -> Element:
         """∂h_k/∂μ(μ) of part k of h = Σ h_k."""
-        return self.algebra.gradient(lambda m: self.parts[k](m, *self.arguments), mu)
+        last = self.arguments(x)
+        return self.algebra.gradient(lambda m: self.parts[k](m, *last), self.momentum(x))
 
-    def energy_gradient(self, mu: State) -> Element:
+    def energy_gradient(self, x: State) -> Element:
         """∂h/∂μ(μ)."""
+        mu, last = self.momentum(x), self.arguments(x)
         if self.grad_h is not None:
-            return self.grad_h(mu, *self.arguments)
-        return self.algebra.gradient(self.energy, mu)
+            return self.grad_h(mu, *last)
+        return self.algebra.gradient(lambda m: self.h(m, *last), mu)
 
-    def force(self, mu: State) -> Element:
-        """g(μ), the sum of the forcing functions."""
-        total = jnp.zeros(self.algebra.shape, self.algebra.dtype)
+    def energy_differential(self, x: State) -> Array:
+        """∂h/∂μ; of a pair (θ, μ), with the derivative of h along exp(εη) θ in its place before it."""
+        if not isinstance(self.algebra, Cotangent):
+            return self.energy_gradient(x)
+        slope = self._group_gradient(self.h, x[1], *self.arguments(x))
+        return jnp.stack([self.sign * slope, self.energy_gradient(x)])
+
+    def _group_gradient(self, h: Function, mu: State, last: Context) -> State:
+        """∂h/∂g in g*, trivialised on the left or on the right."""
+        algebra = self._on_states
+
+        def moved(c: Float[Array, " dim"]) -> Float[Array, ""]:
+            k = algebra.group_exp(algebra.element(c))
+            g = algebra.group_product(last.g, k) if self.sign == 1 else algebra.group_product(k, last.g)
+            return h(mu, last._replace(g=g))
+
+        return algebra.element(jax.grad(moved)(jnp.zeros(algebra.dim)))
+
+    def force(self, x: State) -> Element:
+        """The sum of the forcing functions."""
+        mu, last = self.momentum(x), self.arguments(x)
+        total = jnp.zeros_like(mu)
         for g in self.forces:
-            total = total + g(mu, *self.arguments)
+            total = total + g(mu, *last)
         return total
 
-    def drift(self, mu: State) -> Element:
-        """∂h/∂μ(μ) + g(μ)."""
-        dh = self.energy_gradient(mu)
-        return self.add_torque(dh + self.force(mu) if self.forces else dh, mu)
+    def drift(self, x: State) -> Element:
+        """∂h/∂μ(μ) with the forcing; with a torque a pair."""
+        dh = self.energy_gradient(x)
+        return self.add_torque(dh + self.force(x) if self.forces else dh, x)
 
-    def one_noise(self, n: Noise, mu: State, dS: Float[Array, " M"]) -> Element:
+    def one_noise(self, n: Noise, x: State, dS: Float[Array, " M"]) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i of one of the `noises`."""
-        xi = n.apply(mu, dS, *(self.arguments or (None,)))
-        if not isinstance(self.algebra, Affine):
+        mu, last = self.momentum(x), self.arguments(x)
+        xi = n.apply(mu, dS, *(last or (None,)))
+        if not self._in_pairs:
             return xi
-        stirred = n.stirring_increment(dS, *self.arguments) if isinstance(n, Stirring) else jnp.zeros_like(xi)
-        return paired(xi, self.sign * stirred)
+        outside = n.stirring_increment(dS, *last) if isinstance(n, Stirring) else jnp.zeros_like(xi)
+        if "g" in self.noise_receives and isinstance(n, HamiltonianNoise):
+            outside = outside - self._group_gradient(n.h, mu, *last) * dS[0]
+        return paired(xi, self.sign * outside)
 
     def noise(self, mu: State, dS: Float[Array, " M"]) -> Element:
         """Σ_i ∂h_i/∂μ(μ) dS^i."""
@@ -323,21 +402,73 @@ class System(eqx.Module):
         """The same system with other parameters, which are known to fit."""
         return self._with(params=params)
 
-    def at(self, t: Any) -> "System":
-        """The system at time t: its functions receive this time. A system that does not depend on time is unchanged."""
-        return self._with(time=t) if self.timed else self
+    def at(self, t: Any, g: PyTree = None, u: PyTree = None) -> "System":
+        """The system at time t, with the group element g and the control u, which its functions receive.
 
-    def in_step(self, t: Any, dt: Any, largest: Any) -> "System":
+        What no function depends on, and what is None, remains as it is.
+        """
+        given = {"t": ("time", t), "g": ("g", g), "u": ("u", u)}
+        changes = {field: x for name, (field, x) in given.items() if name in self.received and x is not None}
+        return self._with(**changes) if changes else self
+
+    def anywhere(self, t: Any, g: PyTree = None) -> "System":
+        """The system at time t, with g, or the identity if it is None, and with zeros as the control."""
+        if g is None and self.has_attitude:
+            g = self.algebra.group_exp(jnp.zeros(self.algebra.shape, self.algebra.dtype))
+        return self.at(t, g, self.control_zero)
+
+    def in_step(self, t: Any, dt: Any, largest: Any, held: tuple[Held, ...] = ()) -> "System":
         """The system in the middle of a step from t to t + dt, in a run whose times are at most `largest` in size.
 
         With a torque its algebra is g ⋉ g* there, and ∂h, forcing, noise and torque are pairs.
         """
         now = self._with(time=t + 0.5 * dt, nudge=_NUDGE * largest) if self.timed else self
-        return now._with(_algebra=Constant(Affine(self.algebra))) if self.has_torque else now
+        if self.laws:
+            now = now._with(u=self._named([law.value for law in held]))
+        if not self.has_torque:
+            return now
+        return now._with(_algebra=Constant(Cotangent(self.algebra) if self.has_attitude else Affine(self.algebra)))
 
     def on_states(self) -> "System":
         """The system with the algebra of its states also inside a step, for equations whose unknown is a state."""
-        return self._with(_algebra=Constant(self.algebra.base)) if isinstance(self.algebra, Affine) else self
+        return self._with(_algebra=Constant(self._on_states)) if self._in_pairs else self
+
+    @property
+    def _in_pairs(self) -> bool:
+        return isinstance(self.algebra, Affine | Cotangent)
+
+    @property
+    def _on_states(self) -> LieAlgebra:
+        return self.algebra.base if isinstance(self.algebra, Affine | Cotangent) else self.algebra
+
+    # The control.
+
+    def start_control(self, mu: State, t: Any, g: PyTree) -> tuple[Held, ...]:
+        """The values of the control at the start."""
+        return tuple(law.start(mu, *self._law_arguments(t, g)) for law in self.laws)
+
+    def next_control(self, n: Any, held: tuple[Held, ...], mu: State, t: Any, g: PyTree) -> tuple[Held, ...]:
+        """The values of the control after step n, which ended at time t."""
+        last = self._law_arguments(t, g)
+        return tuple(law.after(n, own, mu, *last) for law, own in zip(self.laws, held, strict=True))
+
+    def _law_arguments(self, t: Any, g: PyTree) -> tuple:
+        if not self.received - {"u"}:
+            return () if self.params is None else (self.params,)
+        return (Context(self.params, t if self.timed else None, g if self.has_attitude else None),)
+
+    def _named(self, values: Sequence[PyTree]) -> PyTree:
+        """The values of all laws as functions receive them: that of one law, or a dict."""
+        return values[0] if self.law_names == (None,) else dict(zip(self.law_names, values, strict=True))
+
+    def control_value(self, held: tuple[Held, ...]) -> PyTree:
+        """The value of the control, as functions receive it."""
+        return self._named([law.value for law in held]) if held else None
+
+    @property
+    def control_zero(self) -> PyTree:
+        """Zeros of the shapes of the control."""
+        return self._named([law.zero for law in self.laws]) if self.laws else None
 
     def at_node(self, t: Any, dt: Any, c: float) -> "System":
         """The system at the node c of a step, at t + c dt, 0 ≤ c ≤ 1.
@@ -356,14 +487,23 @@ class System(eqx.Module):
             object.__setattr__(new, field.name, changes.get(field.name, getattr(self, field.name)))
         return new
 
-    @property
-    def arguments(self) -> tuple:
-        """The last argument of traced functions, if they have one."""
-        if not self.timed:
+    def arguments(self, x: State) -> tuple:
+        """The last argument of traced functions, if they have one, at a state."""
+        if not self.received:
             return () if self.params is None else (self.params,)
-        if self.time is None:
-            raise ValueError("the system depends on time: call at(t) first, as in system.at(0.5).energy(mu).")
-        return (Timed(self.params, self.time),)
+        for name, value in (("t", self.time), ("g", self.g), ("u", self.u)):
+            if name in self.received and value is None:
+                what, call = MEANINGS[name].removeprefix("the "), "at(t)" if name == "t" else "at(t, g, u)"
+                raise ValueError(f"the system depends on {what}: call {call} first, as in system.{call}.energy(mu).")
+        return (Context(self.params, self.time, self._moved_group(x), self.u),)
+
+    def _moved_group(self, x: State) -> PyTree:
+        """g exp θ (left) or exp(−θ) g (right) of a pair (θ, μ)."""
+        if not isinstance(self.algebra, Cotangent):
+            return self.g
+        algebra, s = self._on_states, self.sign
+        k = algebra.group_exp(s * x[0])
+        return algebra.group_product(self.g, k) if s == 1 else algebra.group_product(k, self.g)
 
 
 def _as_list(given: Any) -> Sequence:

@@ -273,7 +273,14 @@ class LieAlgebra(eqx.Module):
 
     def rotation_part(self, g: Array) -> Array:
         """The rotation matrix in a group element, if there is one."""
-        raise TypeError(f"an element of the group of {type(self).__name__} has no attitude; SO3 and SE3 have one.")
+        raise TypeError(
+            f"an element of the group of {type(self).__name__} has no attitude; SO3, SE3, SU(2), and products and "
+            "semidirect products of these have one."
+        )
+
+    def rotation_of_adjoint(self, Ad: Array) -> Array:
+        """The rotation matrix in the matrix of Ad_g, in coordinates, if there is one."""
+        raise TypeError(f"the adjoint representation of {type(self).__name__} has no attitude; SO3 and SE3 have one.")
 
     # Direct sums.
 

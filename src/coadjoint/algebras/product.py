@@ -1,6 +1,7 @@
 """Direct sums of algebras."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -243,9 +244,17 @@ class Product(LieAlgebra):
         aligned = self._each(lambda f, a, b, g: f.group_align(g, a, b), source, target, trees=self._ungroup(g))
         return self._group(aligned)
 
-    def rotation_part(self, g: PyTree) -> Array:
-        """That of each copy, if all factors are equal."""
-        return self.kinds[0].rotation_part(g) if len(self.kinds) == 1 else super().rotation_part(g)
+    def rotation_part(self, g: PyTree) -> Any:
+        """That of each factor that has one: an array of all copies, or a tuple if several kinds of factors have one."""
+        found, why = [], None
+        for kind, own in zip(self.kinds, self._ungroup(g), strict=True):
+            try:
+                found.append(kind.rotation_part(own))
+            except TypeError as error:
+                why = error
+        if not found:
+            raise why or TypeError("there is no factor.")
+        return found[0] if len(found) == 1 else tuple(found)
 
     def _group(self, parts: list) -> PyTree:
         return parts[0] if len(self.kinds) == 1 else tuple(parts)

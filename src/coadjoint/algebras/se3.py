@@ -194,6 +194,10 @@ class SE3(LieAlgebra):
         """R."""
         return g[..., :3, :3]
 
+    def rotation_of_adjoint(self, Ad: Float[Array, "... 6 6"]) -> Float[Array, "... 3 3"]:
+        """The rotation, which is on the diagonal of Ad_g."""
+        return Ad[..., :3, :3]
+
 
 def _rigid(R: Float[Array, "3 3"], p: Vec3) -> Float[Array, "4 4"]:
     return jnp.eye(4).at[:3, :3].set(R).at[:3, 3].set(p)

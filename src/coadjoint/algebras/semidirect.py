@@ -117,6 +117,15 @@ class Semidirect(LieAlgebra):
         top = g.coordinates(g.ad_star(g.element(x), g.element(m))) - self._diamond(u, a)
         return flatten([top, a @ self._rho(x)])
 
+    def rotation_part(self, g: Array) -> Array:
+        """That of the algebra that acts, from Ad_g."""
+        return self.rotation_of_adjoint(g)
+
+    def rotation_of_adjoint(self, Ad: Array) -> Array:
+        """The same."""
+        d = self.algebra.dim
+        return self.algebra.rotation_of_adjoint(Ad[..., :d, :d])
+
     def _parts(self, x: Vector) -> tuple[Float[Array, " d"], Float[Array, "copies m"]]:
         d = self.algebra.dim
         return x[:d], x[d:].reshape(self.copies, -1)

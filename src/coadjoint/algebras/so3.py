@@ -149,6 +149,10 @@ class SO3(LieAlgebra):
         """g itself."""
         return g
 
+    def rotation_of_adjoint(self, Ad: Float[Array, "... 3 3"]) -> Float[Array, "... 3 3"]:
+        """Ad_g is the rotation."""
+        return Ad
+
 
 def rotation(sigma: Vec3) -> Float[Array, "3 3"]:
     """exp(σ̂): the rotation by |σ| about σ."""

@@ -235,6 +235,15 @@ class SU(LieAlgebra):
         det = np.linalg.det(u)
         return None if abs(det - 1) <= GROUP_TOL * self.n else f"its determinant is {det:.6g}, not 1."
 
+    def rotation_part(self, g: Array) -> Array:
+        """Of SU(2): R with g σ_j g⁻¹ = Σ_i R_ij σ_i, σ_i the Pauli matrices."""
+        if self.n != 2:
+            return LieAlgebra.rotation_part(self, g)
+        xp: Any = np if isinstance(g, np.ndarray) else jnp
+        pauli = np.array([[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]])
+        turned = xp.einsum("...ab,jbc,...dc->...jad", g, pauli, xp.conj(g))
+        return 0.5 * xp.real(xp.einsum("iab,...jba->...ij", pauli, turned))
+
     def coadjoint(self, g: Matrix, mu: Matrix) -> Matrix:
         """Ad*_g μ = g⁻¹ μ g."""
         return dagger(g) @ mu @ g

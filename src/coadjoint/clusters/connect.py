@@ -44,7 +44,7 @@ class Cluster:
         self.seen, self._slots = 0.0, 0
         # XLA, whose bits depend on the machine, makes statistics, the user's `save`, and energies for a store.
         native = all(program.backend.startswith("native") for program in programs)
-        same_machine = not native or out is not None or any(plan.reduce or plan.save for plan in plans)
+        same_machine = not native or out is not None or any(plan.reduce or plan.save.function for plan in plans)
         modules = serialize([(plan.integrator, plan.reduce, plan.driver, plan.system.algebra) for plan in plans])[1]
         self.about: dict[str, Any] = environment(modules) | {"same machine": same_machine}
         self._greet(None if out is None else Path(out))

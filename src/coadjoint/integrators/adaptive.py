@@ -1,7 +1,7 @@
 """Adaptive steps: dyadic parts of each step, chosen by an embedded estimate of the error."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from ..drivers import Increment, Needs, joined, truncation_bound
 from ..numerics import validation
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
-from .base import Claims, Integrator
+from .base import Claims, Integrator, step_from
 from .tmk import TMK
 
 _MOST_HALVINGS = 20  # all 2^halvings parts of a step are sampled
@@ -63,6 +63,7 @@ class Adaptive(Integrator):
         The largest number of halvings.
     """  # fmt: skip
 
+    substeps: ClassVar[bool] = True
     integrator: Integrator
     tol: float = eqx.field(static=True)
     halvings: int = eqx.field(static=True)
@@ -105,6 +106,11 @@ class Adaptive(Integrator):
         error = f"the estimate of the error was still {residual:.1e}, above tol = {self.tol:g}"
         return f"{least}, where {error}. Take a smaller dt, more halvings or a larger tol"
 
+    @property
+    def group_method(self) -> Any:
+        """That of the method inside."""
+        return self.integrator.group_method
+
     def init(self, system: System, mu: State) -> AdaptiveCarry:
         """Begin with whole steps."""
         return AdaptiveCarry(self.integrator.init(system, mu), jnp.zeros((), int))
@@ -138,7 +144,7 @@ class Adaptive(Integrator):
                 mu, inner = jax.tree.map(lambda a, b: jnp.where(fresh, a, b), (p.mu, p.carry), state)
                 increment = jax.tree.map(lambda x: x[node], nodes)
                 here = system.at_node(begin, length, 0.5)
-                mu, inner, info = self.integrator.step(here, mu, begin, length, increment, inner)
+                mu, inner, info = step_from(self.integrator, here, mu, begin, length, increment, inner)
                 return (mu, inner), (mu, info)
 
             pieces = (

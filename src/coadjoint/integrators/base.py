@@ -96,6 +96,7 @@ class Integrator(eqx.Module):
 
     claims: eqx.AbstractClassVar[Claims]
     sitewise: ClassVar[bool] = False  # a step of equal factors is made factor by factor, explicitly, from ζ
+    substeps: ClassVar[bool] = False  # a step is made of steps of another method, by `step_from`
 
     @abc.abstractmethod
     def init(self, system: System, mu: State) -> PyTree:
@@ -107,6 +108,11 @@ class Integrator(eqx.Module):
     def needs(self, system: System) -> Needs:
         """The quantities of the path that the method needs in addition to ΔS."""
         return Needs()
+
+    @property
+    def group_method(self) -> "GroupMethod | None":
+        """The method that moves by group actions, itself or one inside."""
+        return None
 
     def init_group(self, system: System, mu: State, carry: PyTree, g0: PyTree = None) -> PyTree:
         """The same carry with the group element g₀, by default 1, which the steps then move along."""
@@ -145,6 +151,35 @@ class Integrator(eqx.Module):
         """
 
 
+def check_action(system: System, integrator: Integrator) -> None:
+    """Raise if the method does not support a torque, or functions of the group element."""
+    method = integrator.group_method
+    if system.has_attitude and method is None:
+        raise TypeError(
+            f"{type(integrator).__name__} does not support functions of the group element g: use a method that moves "
+            "by group actions, such as TMK() or RKMK('rk4')."
+        )
+    if system.has_torque and method is not None:
+        method.check_torque("functions of the group element g" if system.has_attitude else "a torque")
+
+
+def step_from(
+    method: Integrator,
+    system: System,
+    mu: State,
+    t: Float[Array, ""],
+    dt: Float[Array, ""],
+    dS: Increment,
+    carry: PyTree,
+) -> tuple[State, PyTree, SolveInfo]:
+    """One step of a method from the momentum μ; on T*G from the pair (0, μ), at the group element that it carries."""
+    if not system.has_attitude or method.substeps:
+        return method.step(system, mu, t, dt, dS, carry)
+    start = jnp.stack([jnp.zeros_like(mu), mu])
+    end, carry, info = method.step(system.at(None, method.group(carry)), start, t, dt, dS, carry)
+    return end[1], carry, info
+
+
 class OrbitCarry(NamedTuple):
     """What an orbit method carries: the algebra's memory of the starting orbit, and the group element if asked for."""
 
@@ -161,6 +196,20 @@ class GroupMethod(Integrator):
     """
 
     drift_free: eqx.AbstractVar[bool]
+
+    @property
+    def group_method(self) -> "GroupMethod":
+        """Itself."""
+        return self
+
+    def check_torque(self, what: str) -> None:
+        """Raise if the method does not move by the exponential, which the affine action of a torque needs."""
+        if not isinstance(self._tau, Exp):
+            name, tau = type(self).__name__, type(self._tau).__name__
+            raise TypeError(
+                f"{name} with tau={tau}() does not support {what}: use a method with tau=Exp(), such as TMK() or "
+                "LieMidpoint()."
+            )
 
     @property
     def _tau(self) -> Tau:

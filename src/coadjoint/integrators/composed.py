@@ -1,6 +1,6 @@
 """Compositions of a symmetric method with itself: Poisson maps of order 4, 6 and 8."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from ..algebras.base import State
 from ..drivers import Increment
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
-from .base import Claims, Cost, Integrator, OrbitCarry
+from .base import Claims, Cost, GroupMethod, Integrator, OrbitCarry, step_from
 from .composition_schemes import get_scheme, leaves_the_step, order_of
 from .extrapolation import StepHistory
 from .midpoint import LieMidpoint
@@ -59,6 +59,7 @@ class Composed(Integrator):
     6
     """  # fmt: skip
 
+    substeps: ClassVar[bool] = True
     integrator: Integrator
     scheme: tuple[float, ...] = eqx.field(static=True)
 
@@ -104,6 +105,11 @@ class Composed(Integrator):
                 "switches. Use a scheme that stays inside, such as 'suzuki4' or 'kahan-li6'."
             )
 
+    @property
+    def group_method(self) -> GroupMethod | None:
+        """That of the method."""
+        return self.integrator.group_method
+
     def init(self, system: System, mu: State) -> PyTree:
         """The carry of the method; each part of a step extrapolates from the same part of earlier steps."""
         carry = self.integrator.init(system, mu)
@@ -140,7 +146,7 @@ class Composed(Integrator):
             (mu, carry), (c, a, history) = state, piece
             here = system.at_node(t, dt, a + 0.5 * c)
             own = carry if histories is None else carry._replace(orbit_memory=history)
-            mu, own, info = self.integrator.step(here, mu, t + a * dt, c * dt, dS, own)
+            mu, own, info = step_from(self.integrator, here, mu, t + a * dt, c * dt, dS, own)
             after = None
             if histories is not None:
                 after, own = own.orbit_memory, own._replace(orbit_memory=None)

@@ -37,6 +37,8 @@ class DiscreteGradient(OrbitMethod):
     is all round-off. It is then computed as the integral ∫ <Δ, ∂h(m + ξΔ) − ∂h(m)> dξ over [−½, ½], without
     cancellation.
 
+    For a function h(μ, g) of the group element the gradient is that of both arguments, and the energy is conserved too.
+
     References: Gonzalez, Time integration and discrete Hamiltonian systems (1996); McLachlan, Quispel and Robidoux,
     Geometric integration using discrete gradients (1999).
 
@@ -105,8 +107,10 @@ class DiscreteGradient(OrbitMethod):
             change = algebra.change(s * sigma, mu)
             end = mu + change
             mean = gonzalez(system, mu, end) if self.kind == "gonzalez" else average(system, mu, end, self.nodes)
-            m = mu + 0.5 * change
-            mean = system.add_torque(mean + system.force(m) if system.forces else mean, m)
+            m, slope = mu + 0.5 * change, None
+            if system.has_attitude:  # <s ∇̄_θ h, ξ> is the rate of h along g exp(sξ t)
+                slope, mean = s * mean[0], mean[1]
+            mean = system.add_torque(mean + system.force(m) if system.forces else mean, m, slope)
             noise = system.noise(m, lam * S) if system.noises else 0.0
             return sigma - lam * dt * mean - noise, change
 
@@ -117,8 +121,9 @@ def gonzalez(system: System, start: State, end: State) -> Element:
     """∂h(m) + (N/|Δ|²) Δ."""
     algebra = system.algebra
     m, delta = 0.5 * (start + end), end - start
-    centre = system.energy_gradient(m)
-    outer = system.energy_gradient(m - _OUTER * delta) - centre + (system.energy_gradient(m + _OUTER * delta) - centre)
+    centre = system.energy_differential(m)
+    gradient = system.energy_differential
+    outer = gradient(m - _OUTER * delta) - centre + (gradient(m + _OUTER * delta) - centre)
     before, after = system.energy(start), system.energy(end)
     difference = after - before - algebra.pairing(delta, centre)
     integral = _WEIGHT * algebra.pairing(delta, outer)
@@ -135,7 +140,7 @@ def average(system: System, start: State, end: State, nodes: int) -> Element:
     m, delta = 0.5 * (start + end), end - start
     total = jnp.zeros_like(start)
     for xi, weight in zip(x, w, strict=True):
-        total = total + 0.5 * weight * system.energy_gradient(m + (0.5 * xi) * delta)
+        total = total + 0.5 * weight * system.energy_differential(m + (0.5 * xi) * delta)
     return total
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..numerics import validation
 from ..systems import System
-from .base import Claims, Integrator
+from .base import Claims, Integrator, check_action
 from .implicit import CHORD
 from .split_terms import energy_parts, noise_parts
 from .tau import Cayley
@@ -127,7 +127,8 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
     for name in sorted(ALL, key=lambda n: not (matrices and isinstance(getattr(ALL[n], "tau", None), Cayley))):
         integrator = ALL[name]
         try:
-            integrator.check(system.at(0.0))
+            integrator.check(system.anywhere(0.0))
+            check_action(system, integrator)
         except (TypeError, ValueError) as error:
             refused[name] = str(error)
             continue
@@ -209,7 +210,7 @@ def _along_lines(system: System, points: int) -> Float[Array, "lines points"]:
     starts, ways = (jnp.asarray(x) for x in np.random.default_rng(0).standard_normal((2, 4, algebra.dim)))
 
     def value(start: Array, way: Array, t: Array) -> Array:
-        return system.at(0.0).energy(algebra.element(start + t * way))
+        return system.anywhere(0.0).energy(algebra.element(start + t * way))
 
     return jax.vmap(lambda a, b: jax.vmap(lambda t: value(a, b, t))(jnp.linspace(0.0, 1.0, points)))(starts, ways)
 

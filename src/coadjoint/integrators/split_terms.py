@@ -41,9 +41,10 @@ def noise_parts(system: System, S: Float[Array, " M"]) -> list[Part]:
 def check_parts(name: str, system: System) -> None:
     """Raise unless every part is exactly solvable, which is tried at a random state."""
     if system.has_torque:
+        what, it = ("a function of the group element g", "one") if system.has_attitude else ("a torque", "a torque")
         raise ValueError(
-            f"{name} takes the exact flows of parts of h, and a torque is no part of it: TMK(), RKMK() and other "
-            "Munthe-Kaas methods support a torque, and so does the splitting NinomiyaVictoir()."
+            f"{name} takes the exact flows of parts of h, and {what} is no part of it: TMK(), RKMK() and other "
+            f"Munthe-Kaas methods support {it}, and so does the splitting NinomiyaVictoir()."
         )
     if system.forces:
         raise ValueError(
@@ -71,6 +72,8 @@ def check_parts(name: str, system: System) -> None:
 
 def check_noises(name: str, system: System) -> None:
     """Raise unless every noise is exactly solvable, which is tried at a random state."""
+    if "g" in system.noise_receives:
+        raise ValueError(f"{name} takes the exact flows of noise, which may not depend on g: TMK() supports that.")
     if not system.additive and not validation.is_traced(system):
         _check_along(name, np.asarray(_changes(system, False)), [])
 

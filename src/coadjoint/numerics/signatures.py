@@ -2,14 +2,17 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .validation import check_unmasked
 
-_RESERVED = ("params", "t", "time", "dt", "dS")  # names of arguments that state what a function expects
+# Arguments that receive more than their position states, by name, after the state and the params.
+MEANINGS = {"t": "the time", "g": "the group element", "u": "the held control"}
+SPECIAL = ("t", "g")
+_RESERVED = ("params", "t", "g", "time", "dt", "dS")  # names of arguments that state what a function expects
 
 
 def check_signature(name: str, fn: Callable, *supported: tuple[str, ...], hint: str = "") -> tuple[str, ...]:
@@ -58,27 +61,29 @@ def named_arguments(fn: Any) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in parameters if p.kind in kinds}
 
 
-def takes_time(fn: Any) -> bool:
-    """Whether a function has an argument named `t` that no default fills."""
-    t = named_arguments(fn).get("t") if callable(fn) else None
-    return t is not None and t.default is t.empty
+def special_arguments(fn: Any, names: Sequence[str] = SPECIAL) -> tuple[str, ...]:
+    """Those of the special names, such as `t`, that a function has as arguments without a default, in its order."""
+    if not callable(fn):
+        return ()
+    return tuple(name for name, p in named_arguments(fn).items() if name in names and p.default is p.empty)
 
 
-def check_time(name: str, fn: Any, arguments: tuple[str, ...]) -> None:
-    """Raise if an argument named `t` is not the last one, after `arguments`, or has a default."""
+def check_special(name: str, fn: Any, arguments: tuple[str, ...], names: Sequence[str] = SPECIAL) -> None:
+    """Raise if an argument with a special name is not after `arguments`, or has a default."""
     own = named_arguments(fn)
-    if "t" not in own:
-        return
-    if own["t"].default is not own["t"].empty:
+    found = [special for special in own if special in names]
+    for special in found:
+        if own[special].default is not own[special].empty:
+            raise TypeError(
+                f"{name} has an argument {special} with the default {own[special].default!r}: an argument named "
+                f"{special} receives {MEANINGS[special]}. Write {name}({', '.join([*arguments, special])}), or give "
+                "the argument another name."
+            )
+    early = [special for special in found if list(own).index(special) < len(arguments)]
+    if early:
         raise TypeError(
-            f"{name} has an argument t with the default {own['t'].default!r}: an argument named t receives the time. "
-            f"Write {name}({', '.join([*arguments, 't'])}), or give the argument another name."
-        )
-    position = list(own).index("t")
-    if position < len(arguments):
-        raise TypeError(
-            f"{name} must have the time t as its last argument: write {name}({', '.join([*arguments, 't'])}), "
-            f"not {name}({', '.join(own)})."
+            f"{name} must have {MEANINGS[early[0]]} {early[0]} as its last argument: write "
+            f"{name}({', '.join([*arguments, *found])}), not {name}({', '.join(own)})."
         )
 
 

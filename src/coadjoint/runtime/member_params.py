@@ -29,26 +29,27 @@ def with_params(system: System, params: PyTree) -> System:
 
 
 @eqx.filter_jit
-def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array, t: Any) -> Array:
-    """h of states, each at its own time; with `axes`, each with parameters of its own."""
+def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array, t: Any, g: PyTree = None) -> Array:
+    """h of states, each at its own time and group element; with `axes`, each with parameters of its own."""
     if axes is None:
-        return jax.vmap(lambda m, t: system.at(t).energy(m))(mu, t)
-    one = lambda p, m, t: with_params(system, p).at(t).energy(m)
-    return jax.vmap(one, in_axes=(axes, 0, 0))(params, mu, t)
+        return jax.vmap(lambda m, t, g: system.anywhere(t, g).energy(m))(mu, t, g)
+    one = lambda p, m, t, g: with_params(system, p).anywhere(t, g).energy(m)
+    return jax.vmap(one, in_axes=(axes, 0, 0, 0))(params, mu, t, g)
 
 
-def energy_of_members(system: System, params: PyTree, axes: PyTree, mu: Any, t: Any) -> Any:
+def energy_of_members(system: System, params: PyTree, axes: PyTree, mu: Any, t: Any, g: PyTree = None) -> Any:
     """h of each member at its saved times t, in pieces of fixed shape so that it compiles once."""
-    if validation.is_traced((system, params, mu)):
-        of_member = lambda p, states: energy_of_states(
-            system if axes is None else with_params(system, p), None, None, states, t
+    if validation.is_traced((system, params, mu, g)):
+        of_member = lambda p, states, own: energy_of_states(
+            system if axes is None else with_params(system, p), None, None, states, t, own
         )
-        return jax.vmap(of_member, in_axes=(axes, 0))(params, mu)
+        return jax.vmap(of_member, in_axes=(axes, 0, 0))(params, mu, g)
     members, times = mu.shape[:2]
     rows = np.arange(members * times + -(members * times) % _STATES).clip(max=members * times - 1)
     parts = []
     for at in rows.reshape(-1, _STATES):
         member, time = at // times, at % times
         own = None if axes is None else params_of(params, axes, member)
-        parts.append(np.asarray(energy_of_states(system, own, axes, mu[member, time], np.asarray(t)[time])))
+        turned = jax.tree.map(lambda x, member=member, time=time: x[member, time], g)
+        parts.append(np.asarray(energy_of_states(system, own, axes, mu[member, time], np.asarray(t)[time], turned)))
     return np.concatenate(parts)[: members * times].reshape(members, times)

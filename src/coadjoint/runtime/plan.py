@@ -20,7 +20,7 @@ from ..systems import System
 from .member_params import energy_of_states, params_of
 from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapshot
 from .saved_times import SavedTimes
-from .saved_values import MemberFunction
+from .saved_values import MemberFunction, Save
 
 MAX_BATCH_SIZE = 1024  # members that are stepped together
 _shapes: LRUCache[tuple[StepState, Snapshot]] = LRUCache()
@@ -61,7 +61,7 @@ class Plan:
     steps: int
     save_every: int
     mu0: Array
-    save: MemberFunction | None  # for a store, which also keeps Casimirs and energy, mu ↦ (what is saved, mu)
+    save: Save  # for a store, which also keeps Casimirs and energy, its function returns (what is saved, mu)
     custom: bool  # the user gave a `save` function
     group: bool
     throw: bool
@@ -99,6 +99,11 @@ class Plan:
     def times(self, first: int = 0, last: int | None = None) -> np.ndarray:
         """The saved times first … last − 1."""
         return self.saved.times(first, self.n_saved if last is None else last)
+
+    @property
+    def follows_group(self) -> bool:
+        """Whether steps compute the group element."""
+        return self.group or self.system.has_attitude or self.save.receives("g")
 
     @cached_property
     def time_grid(self) -> TimeGrid:
@@ -143,15 +148,16 @@ class Plan:
     @cached_property
     def structure_key(self) -> Hashable:
         """What two plans have in common that run the same code, but for the path."""
-        return jax.tree.structure((self.system, self.integrator, self.save)), self.group
+        return jax.tree.structure((self.system, self.integrator, self.save)), self.follows_group
 
     @cached_property
     def _first(self) -> tuple[StepState, Snapshot]:
         algebra = self.system.algebra
 
         def first_state(mu: Array) -> tuple[StepState, Snapshot]:
-            point = initial_state(self.system, self.integrator, mu, self.group)
-            return point, take_snapshot(self.integrator, self.save, point, self.system.params, jnp.zeros(()))
+            system, t0 = self.system, jnp.zeros(())
+            point = initial_state(system, self.integrator, mu, t0, self.follows_group)
+            return point, take_snapshot(self.integrator, self.save, system, point, system.params, t0)
 
         state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
         return _shapes.get(self.structure_key, lambda: jax.eval_shape(first_state, state))
@@ -275,9 +281,9 @@ class Plan:
         """The parameters of the given members, one after the other, where they are by member."""
         return None if self.axes is None else params_of(self.params, self.axes, member - self.member_offset)
 
-    def energy(self, mu: Array, member: np.ndarray, t: np.ndarray) -> Array:
+    def energy(self, mu: Array, member: np.ndarray, t: np.ndarray, g: PyTree = None) -> Array:
         """h of states, each at its own time and with the parameters of the member it belongs to."""
-        return energy_of_states(self.system, self.params_of(member), self.axes, mu, t)
+        return energy_of_states(self.system, self.params_of(member), self.axes, mu, t, g)
 
     @property
     def traced(self) -> bool:

@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 from ..callables import check_params
 from ..drivers import Brownian, Driver, Increments
 from ..inputs import check_inputs
-from ..integrators.base import Integrator
+from ..integrators.base import Integrator, check_action
 from ..integrators.dissipative import wrap_dissipation
 from ..numerics import validation
 from ..params import fit_params
@@ -40,13 +40,14 @@ def plan_solve(
     common = _common(system, **options)
     method_of(common["driver"], "check_members")(None)
     state = check_state(system.algebra, "mu0", mu0)
-    g0, _ = check_group(system.algebra, g0, group)
-    save_fn = trace_save(system, save, stored)
+    saved = trace_save(system, save, stored, group)
     if devices is not None:
-        found = select_devices(devices, system, common["integrator"], group, common["backend"])
+        found = select_devices(devices, system, common["integrator"], saved.group, common["backend"])
         common |= {"devices": found, "backend": "xla"}
-    given = {"save": save_fn, "custom": save is not None, "group": group, "throw": throw, "g0": g0, "mu0_given": mu0}
+    given = {"save": saved, "custom": save is not None, "group": saved.group, "throw": throw, "mu0_given": mu0}
     plan = Plan(**common, mu0=state, **given)
+    if g0 is not None:
+        plan = replace(plan, g0=check_group(system.algebra, g0, plan.follows_group)[0])
     if devices is not None and plan.traced:
         raise TypeError("devices= spreads numbers, but this run is being traced by JAX.")
     return plan
@@ -71,14 +72,16 @@ def plan_ensemble(
     members = validation.count("members", members)
     states, by_member = _states(system, mu0, members)
     params, axes = _params(system, params, members)
-    g0, turned = check_group(system.algebra, g0, group, members)
     reduce = as_reducer(reduce)
     method_of(common["driver"], "check_members")(members)
-    save_fn = trace_save(system, save, stored and reduce is None)
+    saved = trace_save(system, save, stored, group, reduce is not None)
     plan = Plan(
-        **common, mu0=states, save=save_fn, custom=save is not None, group=group, throw=throw, members=members,
-        mu0_by_member=by_member, params=params, axes=axes, reduce=reduce, g0=g0, g0_by_member=turned, mu0_given=mu0,
+        **common, mu0=states, save=saved, custom=save is not None, group=saved.group, throw=throw, members=members,
+        mu0_by_member=by_member, params=params, axes=axes, reduce=reduce, mu0_given=mu0,
     )  # fmt: skip
+    if g0 is not None:
+        g0, by_member = check_group(system.algebra, g0, plan.follows_group, members)
+        plan = replace(plan, g0=g0, g0_by_member=by_member)
     if reduce is not None:
         plan = replace(plan, observe=trace_observe(system, reduce, plan.snapshot_shape.values))
         plan.accumulator_shape  # noqa: B018, raises where the reducer does not take saved values
@@ -122,7 +125,8 @@ def _common(
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
     integrator = wrap_dissipation(system, integrator)
-    method_of(integrator, "check")(system.at(t0))
+    method_of(integrator, "check")(system.anywhere(t0))
+    check_action(system, integrator)
     needs = method_of(integrator, "needs")(system)
     driver = _driver(system, key, driver, steps)
     method_of(driver, "check")(system.n_noise, steps, dt, needs)

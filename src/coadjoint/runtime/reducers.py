@@ -310,15 +310,15 @@ def observe(reduce: Any, state: PyTree, x: PyTree, params: PyTree, t: Any) -> tu
         return reduce.observe(state, x, params, t)
     if not observes(reduce):
         return state, x
-    with_params, with_time = observe_arguments(reduce, params is not None)
-    return reduce.observe(state, x, *([params] if with_params else []), *([t] if with_time else []))
+    with_params, names = observe_arguments(reduce, params is not None)
+    return reduce.observe(state, x, *([params] if with_params else []), *([t] if names else []))
 
 
-def observe_arguments(reduce: Any, has_params: bool) -> tuple[bool, bool]:
-    """Whether `observe` takes params and the time; raises if it has other arguments."""
+def observe_arguments(reduce: Any, has_params: bool) -> tuple[bool, tuple[str, ...]]:
+    """Whether `observe` takes params, and ("t",) if it takes the time; raises if it has other arguments."""
     if isinstance(reduce, MultiReducer):
         each = [observe_arguments(r, has_params) for r in reduce.reducers.values() if observes(r)]
-        return any(p for p, _ in each), any(t for _, t in each)
+        return any(p for p, _ in each), max((names for _, names in each), default=())
     return more_arguments("reduce.observe", reduce.observe, _OBSERVED["observe"], has_params)
 
 
@@ -328,7 +328,11 @@ def trace_observe(system: System, reduce: Any, values: PyTree) -> MemberFunction
         return None
     takes = observe_arguments(reduce, system.params is not None)
     state = jax.eval_shape(reduce.start, values)
-    call = lambda state, x, given, t: observe(reduce, state, x, given, t)
+
+    def call(state: PyTree, x: PyTree, *rest: PyTree) -> tuple[PyTree, PyTree]:
+        given = rest[0] if takes[0] else None
+        return observe(reduce, state, x, given, rest[-1] if takes[1] else None)
+
     traced = trace(system, call, takes, [state, values])
     shown = lambda tree: [(x.shape, jnp.dtype(x.dtype)) for x in jax.tree.leaves(tree)]
     evaluated = lambda state, x, params: traced(state, x, params=params, t=jnp.zeros(()))[0]

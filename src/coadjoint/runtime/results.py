@@ -172,11 +172,28 @@ class Saved(eqx.Module):
 
     def energy(self) -> Any:
         """The Hamiltonian at the saved times."""
-        if not self.system.timed:
-            return self._map(self.system.energy)
-        members = self.mu if self._members is not None else self.mu[None]
-        values = energy_of_members(self.system, None, None, members, self.t)
-        return values if self._members is not None else values[0]
+        system = self.system
+        if not system.received:
+            return self._map(system.energy)
+        self._check_energy()
+        alone = self._members is None
+        members, g = jax.tree.map(lambda x: x[None] if alone else x, (self.mu, self.g))
+        values = energy_of_members(system, None, None, members, self.t, g)
+        return values[0] if alone else values
+
+    @property
+    def _has_energy(self) -> bool:
+        """Whether h is known from what is saved."""
+        needed = self.system.h_receives
+        return not ("u" in needed or ("g" in needed and self.g is None))
+
+    def _check_energy(self) -> None:
+        if not self._has_energy:
+            what = "control u" if "u" in self.system.h_receives else "group element g"
+            raise AttributeError(
+                f"the energy depends on the {what}, which was not saved: compute it by save=, from a function with "
+                "the arguments that it needs."
+            )
 
     @property
     def _slices(self) -> tuple:
@@ -185,14 +202,17 @@ class Saved(eqx.Module):
     def attitude(self, form: str = "matrix") -> Any:
         """The attitude g(t) as rotation matrices ("matrix") or unit quaternions (w, x, y, z) ("quaternion").
 
-        For SO3 and SE3 with group=True. Left-invariant: g takes the body frame to space. The sign of a quaternion is
-        chosen so that it moves continuously.
+        For SO3, SE3, SU(2), and products and semidirect products of these, with group=True or a system on T*G. A
+        product of equal factors has an axis of factors before rows and columns. Left-invariant: g takes the body frame
+        to space. The sign of a quaternion is chosen so that it moves continuously.
         """
         validation.choice("form", form, ("matrix", "quaternion"))
         if self.g is None:
             raise AttributeError("the group elements were not computed: solve with group=True.")
         R = self.system.algebra.rotation_part(self.g)
-        return R if form == "matrix" else quaternions(R)
+        if form == "matrix":
+            return R
+        return jax.tree.map(lambda x: quaternions(x, 0 if self._members is None else 1), R)
 
     def _map(self, fn: Any, mu: Any = None) -> Any:
         return map_rows(fn, self.mu if mu is None else mu, len(self.system.algebra.shape))
@@ -219,7 +239,8 @@ class Saved(eqx.Module):
                 data[name] = ((*lead, *leaf_dims(name, leaf.ndim - len(lead))), np.asarray(leaf))
         else:
             data["mu"] = ((*lead, *state_dims(algebra)), np.asarray(self.mu), {"long_name": "state"})
-            data["energy"] = (lead, np.asarray(self.energy()), {"long_name": "Hamiltonian"})
+            if self._has_energy:
+                data["energy"] = (lead, np.asarray(self.energy()), {"long_name": "Hamiltonian"})
             if algebra.casimir_names:
                 coords["casimir"] = list(algebra.casimir_names)
                 data["casimirs"] = ((*lead, "casimir"), np.asarray(self.casimirs()), {"long_name": "Casimirs"})
@@ -360,7 +381,8 @@ class Ensemble(Saved):
         """The Hamiltonian at the saved times, with the params of each member."""
         if self.params is None:
             return Saved.energy(self)
-        return energy_of_members(self.system, self.params, self.axes, self.mu, self.t)
+        self._check_energy()
+        return energy_of_members(self.system, self.params, self.axes, self.mu, self.t, self.g)
 
     def _check_members(self) -> None:
         if self.reduced is not None:

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..controls import Held
 from ..drivers import Increment
-from ..integrators.base import Integrator
+from ..integrators.base import Integrator, step_from
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
-from .saved_values import MemberFunction
+from .saved_values import Save
 
 
 class SolverTotals(NamedTuple):
@@ -48,6 +49,7 @@ class StepState(NamedTuple):
     mu: Array
     carry: PyTree
     totals: SolverTotals
+    held: tuple[Held, ...] = ()  # the values of the control
     observed: PyTree = None  # the state of a reducer that observes members
 
 
@@ -56,6 +58,7 @@ class Snapshot(NamedTuple):
 
     values: PyTree
     g: Array | None
+    held: PyTree = None  # the values of the control, until `save` has been evaluated
 
 
 class TimeGrid(NamedTuple):
@@ -67,20 +70,27 @@ class TimeGrid(NamedTuple):
 
 
 def initial_state(
-    system: System, integrator: Integrator, mu0: Array, group: bool = False, g0: PyTree = None
+    system: System, integrator: Integrator, mu0: Array, t0: Any = 0.0, group: bool = False, g0: PyTree = None
 ) -> StepState:
     """The point before the first step, with the group element if asked for, which is 1 unless g0 is given."""
     carry = integrator.init(system, mu0)
     if group:
         carry = integrator.init_group(system, mu0, carry, *(() if g0 is None else (g0,)))
-    return StepState(mu0, carry, SolverTotals.zero())
+    held = system.start_control(mu0, t0, integrator.group(carry)) if system.laws else ()
+    return StepState(mu0, carry, SolverTotals.zero(), held)
+
+
+def raw_snapshot(integrator: Integrator, save: Save, point: StepState) -> Snapshot:
+    """What the saved values of a point are made from."""
+    return Snapshot(*save.raw(integrator, point.mu, point.carry, point.held))
 
 
 def take_snapshot(
-    integrator: Integrator, save: MemberFunction | None, point: StepState, params: PyTree = None, t: Any = None
+    integrator: Integrator, save: Save, system: System, point: StepState, params: PyTree, t: Any
 ) -> Snapshot:
     """What is saved of a point, with these params and at this time."""
-    return Snapshot(point.mu if save is None else save(point.mu, params=params, t=t), integrator.group(point.carry))
+    raw = raw_snapshot(integrator, save, point)
+    return Snapshot(save.value(system, tuple(raw), params, t), raw.g if save.group else None)
 
 
 def take_step(
@@ -95,9 +105,12 @@ def take_step(
     """Step n of a run."""
     t = t0 + n * dt
     largest = jnp.maximum(jnp.abs(t0), jnp.abs(t)) + dt
-    now = system.in_step(t, dt, largest) if system.changes_in_step else system
-    mu, carry, info = integrator.step(now, point.mu, t, dt, dS, point.carry)
-    return StepState(mu, carry, point.totals.add(n, info))
+    now = system.in_step(t, dt, largest, point.held) if system.changes_in_step else system
+    mu, carry, info = step_from(integrator, now, point.mu, t, dt, dS, point.carry)
+    held = point.held
+    if held:
+        held = system.next_control(n, held, mu, t0 + (n + 1) * dt, integrator.group(carry))
+    return StepState(mu, carry, point.totals.add(n, info), held)
 
 
 def try_step(

@@ -10,60 +10,99 @@ from jaxtyping import PyTree
 
 from stepcompiler.jaxprs.interning import Function, intern
 
-from ..numerics.signatures import check_captured, check_signature, check_time, takes_time
+from ..integrators.base import Integrator
+from ..numerics.signatures import SPECIAL, check_captured, check_signature, check_special, special_arguments
 from ..params import whole
 from ..systems import System
 
 
 class MemberFunction(eqx.Module):
-    """A traced function of a member, which may also take the member's params and the time."""
+    """A traced function of a member, which may also take the member's params and, by name, the time and others."""
 
     function: Function
     params: bool = eqx.field(static=True)
-    time: bool = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, *first: PyTree, params: PyTree, t: Any) -> PyTree:
+    def __call__(self, *first: PyTree, params: PyTree, t: Any, g: PyTree = None, u: PyTree = None) -> PyTree:
         """The value, at time t."""
-        return self.function(*first, *([params] if self.params else []), *([t] if self.time else []))
+        given = {"t": t, "g": g, "u": u}
+        return self.function(*first, *([params] if self.params else []), *(given[name] for name in self.names))
 
 
-def more_arguments(name: str, fn: Callable, first: tuple[str, ...], has_params: bool) -> tuple[bool, bool]:
-    """Whether a user's function takes params and the time after its first arguments; raises if it has others."""
-    check_time(name, fn, first)
-    last = ("t",) if takes_time(fn) else ()
+class Save(eqx.Module):
+    """What a run saves of a member: the state or a function of it, and the group element if it is asked for."""
+
+    function: MemberFunction | None
+    group: bool = eqx.field(static=True)
+
+    def receives(self, name: str) -> bool:
+        """Whether the function has this argument."""
+        return self.function is not None and name in self.function.names
+
+    def raw(self, integrator: Integrator, mu: Any, carry: PyTree, held: tuple) -> tuple[Any, PyTree, PyTree]:
+        """The state, the group element and the control, of which those are None that are not needed."""
+        g = integrator.group(carry) if self.group or self.receives("g") else None
+        return mu, g, held if self.receives("u") else None
+
+    def value(self, system: System, raw: tuple, params: PyTree, t: Any) -> PyTree:
+        """The value, at time t."""
+        mu, g, held = raw
+        if self.function is None:
+            return mu
+        return self.function(mu, params=params, t=t, g=g, u=None if held is None else system.control_value(held))
+
+
+def more_arguments(
+    name: str, fn: Callable, first: tuple[str, ...], has_params: bool, names: tuple[str, ...] = ("t",)
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether a user's function takes params after its first arguments, and what by name; raises if it has others."""
+    check_special(name, fn, first, names)
+    last = special_arguments(fn, names)
     forms = [(*first, *last), *([(*first, "params", *last)] if has_params else [])]
     called = f"{name}({', '.join((*first, 'params'))})"
     hint = "" if has_params else f"The system has no params: give System(..., params=...) to use {called}."
     found = check_signature(name, fn, *forms, hint=hint)
     check_captured(name, fn)
-    return "params" in found, bool(last)
+    return "params" in found, last
 
 
-def trace(system: System, fn: Callable[..., PyTree], takes: tuple[bool, bool], shapes: Sequence) -> MemberFunction:
-    """A function fn(*first, params, t) as a traced one, which takes of the last two those that are wanted."""
-    params, time = takes
+def trace(
+    system: System, fn: Callable[..., PyTree], takes: tuple[bool, tuple[str, ...]], shapes: Sequence
+) -> MemberFunction:
+    """A function fn(*first, params, t, …) as a traced one, which takes params only if they are wanted."""
+    params, names = takes
 
     def call(*args: PyTree) -> PyTree:
         rest = list(args[len(shapes) :])
-        numbers = rest.pop(0) if params else None
-        given = whole(numbers, system.fixed_params) if params else None
-        return fn(*args[: len(shapes)], given, rest[0] if time else None)
+        given = [whole(rest.pop(0), system.fixed_params)] if params else []
+        return fn(*args[: len(shapes)], *given, *rest)
 
-    more = [jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), system.params)] if params else []
-    more += [jax.ShapeDtypeStruct((), jnp.float64)] if time else []
-    return MemberFunction(intern(call, *shapes, *more), params, time)
+    algebra, like = system.algebra, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    more = [jax.tree.map(like, system.params)] if params else []
+    shape = {
+        "t": lambda: jax.ShapeDtypeStruct((), jnp.float64),
+        "g": lambda: jax.eval_shape(algebra.group_exp, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)),
+        "u": lambda: jax.tree.map(like, system.control_zero),
+    }
+    return MemberFunction(intern(call, *shapes, *more, *(shape[name]() for name in names)), params, names)
 
 
-def trace_save(system: System, save: Any, with_states: bool) -> MemberFunction | None:
-    """The user's `save`; if asked for, with the state beside its value."""
+def trace_save(system: System, save: Any, stored: bool, group: bool, reduced: bool = False) -> Save:
+    """The user's `save`; for a store with the state beside its value.
+
+    The state of a system on T*G includes the group element. A store needs that for the energy.
+    """
+    group = group or (system.has_attitude and not reduced and (save is None or stored))
     if save is None:
-        return None
+        return Save(None, group)
     if not callable(save):
         raise TypeError(f"save must be a function of the state, not a {type(save).__name__}.")
-    params, time = takes = more_arguments("save", save, ("mu",), system.params is not None)
+    names = (*SPECIAL, "u") if system.laws else SPECIAL
+    takes = more_arguments("save", save, ("mu",), system.params is not None, names)
 
-    def call(mu: Any, given: PyTree, t: Any) -> PyTree:
-        value = save(mu, *([given] if params else []), *([t] if time else []))
-        return (value, mu) if with_states else value
+    def call(mu: Any, *rest: PyTree) -> PyTree:
+        value = save(mu, *rest)
+        return (value, mu) if stored and not reduced else value
 
-    return trace(system, call, takes, [jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)])
+    shapes = [jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)]
+    return Save(trace(system, call, takes, shapes), group)

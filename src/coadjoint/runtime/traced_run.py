@@ -22,7 +22,7 @@ from .plan import Plan
 from .reduction_tree import result, update
 from .results import Ensemble, RunSummary, Solution, Stats, UnsolvedStepError, combine_totals, make_result
 from .run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step
-from .saved_values import MemberFunction
+from .saved_values import Save
 from .scan import path_of, scan_steps
 
 _UNSOLVED = (
@@ -63,7 +63,7 @@ def _by_xla(plan: Plan, integrator: Integrator) -> tuple[StepState, Snapshot]:
         return _scan_members(plan, integrator)
     return scan_one(
         plan.system, integrator, plan.whole_window, plan.save, plan.time_grid, plan.mu0, plan.steps,
-        plan.saved.spacing, plan.group, g0=plan.g0,
+        plan.saved.spacing, plan.follows_group, g0=plan.g0,
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def _scan_members(plan: Plan, integrator: Integrator) -> tuple[StepState, Snapsh
 
     def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[StepState, Snapshot]:
         system = plan.system if plan.axes is None else plan.system.with_params(params)
-        ends = plan.steps, plan.saved.spacing, plan.group
+        ends = plan.steps, plan.saved.spacing, plan.follows_group
         return scan_run(system, integrator, window, plan.save, plan.time_grid, mu, *ends, member, g0)
 
     axes = 0, 0 if plan.mu0_by_member else None, 0 if plan.g0_by_member else None, plan.axes
@@ -118,7 +118,7 @@ def scan_run(
     system: System,
     integrator: Integrator,
     window: Window,
-    save: MemberFunction | None,
+    save: Save,
     clock: TimeGrid,
     mu0: Array,
     steps: int,
@@ -129,16 +129,16 @@ def scan_run(
 ) -> tuple[StepState, Snapshot]:
     """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user."""
     increments = path_of(window, member, steps)
-    first = initial_state(system, integrator, mu0, group, g0)
+    first = initial_state(system, integrator, mu0, clock.t0, group, g0)
     step = lambda n, dS, point: take_step(system, integrator, clock.t0, clock.dt, n, dS, point)
 
     def snapshot(point: StepState, n: Array) -> Snapshot:
-        return take_snapshot(integrator, save, point, system.params, clock.t0 + n * clock.dt)
+        return take_snapshot(integrator, save, system, point, system.params, clock.t0 + n * clock.dt)
 
     point, saved = scan_steps(step, snapshot, first, increments, steps, save_every)
     return point, jax.tree.map(
         lambda a, b: jnp.concatenate([a[None], b]),
-        take_snapshot(integrator, save, first, system.params, jnp.asarray(clock.t0)),
+        take_snapshot(integrator, save, system, first, system.params, jnp.asarray(clock.t0)),
         saved,
     )
 

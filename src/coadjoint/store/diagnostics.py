@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from stepcompiler.device_arrays import to_device
 from stepcompiler.jaxprs.interning import Constant
@@ -40,10 +41,10 @@ class Diagnostics:
         self.start: np.ndarray | None = None  # of each place, where the distance from its orbit is stored
         if "orbit_error" in layout.variables:
             self.start = np.asarray(plan.load_batch(range(tile, tile + 1)).mu0).repeat(self.height, axis=0)
-        self.alone = _uses_lapack(plan)
+        self.alone, self.variables = _uses_lapack(plan), layout.variables
 
-    def of(self, at: int, states: np.ndarray) -> dict[str, np.ndarray]:
-        """By name, of states (member, saved time, …) from the saved time `at` on."""
+    def of(self, at: int, states: np.ndarray, g: PyTree = None) -> dict[str, np.ndarray]:
+        """By name, of states (member, saved time, …) from the saved time `at` on, with their group elements."""
         width, height = self.plan.batch_size, self.height
         count, new = states.shape[:2]
         out: dict[str, list[np.ndarray]] = {}
@@ -51,21 +52,27 @@ class Diagnostics:
         while row < stop:
             start = row // height * height
             end = min(start + height, stop)
-            batch = states[:, row - at : end - at]
-            if batch.shape[:2] != (width, height):
-                batch = np.broadcast_to(states[0, row - at], (width, height, *self.shape)).copy()
-                batch[:count, row - start : end - start] = states[:, row - at : end - at]
+
+            def filled(x: np.ndarray, row: int = row, start: int = start, end: int = end) -> np.ndarray:
+                batch = x[:, row - at : end - at]
+                if batch.shape[:2] != (width, height):
+                    batch = np.broadcast_to(x[0, row - at], (width, height, *x.shape[2:])).copy()
+                    batch[:count, row - start : end - start] = x[:, row - at : end - at]
+                return batch.reshape(-1, *x.shape[2:])
+
             times = np.tile(self.plan.times(start, start + height), width)
-            for name, value in self._values(batch.reshape(-1, *self.shape), times).items():
+            for name, value in self._values(filled(states), times, jax.tree.map(filled, g)).items():
                 value = value.reshape(width, height, *value.shape[1:])
                 out.setdefault(name, []).append(value[:count, row - start : end - start])
             row = end
         return {name: np.concatenate(values, 1) for name, values in out.items()}
 
-    def _values(self, batch: np.ndarray, times: np.ndarray) -> dict[str, np.ndarray]:
+    def _values(self, batch: np.ndarray, times: np.ndarray, g: PyTree) -> dict[str, np.ndarray]:
         algebra, states = self.plan.system.algebra, to_device(batch)
         with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
-            values: dict[str, Any] = {"energy": self.plan.energy(states, self.member, times)}
+            values: dict[str, Any] = {}
+            if "energy" in self.variables:
+                values["energy"] = self.plan.energy(states, self.member, times, g)
             if algebra.casimir_names:
                 values["casimirs"] = mapped(Constant(algebra.casimirs), states)
             if self.start is not None:
@@ -83,10 +90,14 @@ class Diagnostics:
         return {"casimir_scale": scales[: len(states)]}
 
 
+def _energy(plan: Plan, mu: Any) -> Any:
+    return plan.system.anywhere(plan.t0).energy(mu)
+
+
 def _uses_lapack(plan: Plan) -> bool:
     algebra = plan.system.algebra
     state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
     known = [algebra.casimirs, algebra.casimir_scales] if algebra.casimir_names else []
     if algebra.watches_orbit:
         known.append(lambda mu: algebra.orbit_error(mu, mu))
-    return any(uses_lapack(partial(fn), state) for fn in (plan.system.at(plan.t0).energy, *known))
+    return any(uses_lapack(partial(fn), state) for fn in (partial(_energy, plan), *known))

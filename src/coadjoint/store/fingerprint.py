@@ -12,7 +12,9 @@ import numpy as np
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from ..algebras.base import LieAlgebra
+from ..callables import received_values
 from ..drivers import Brownian, Increments
+from ..params import Context
 from ..runtime.plan import Plan
 from ..systems import Noise, Salt, System
 from .header import flat
@@ -30,7 +32,7 @@ def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
         "t1": plan.t0 + steps * plan.dt,
         "dt": plan.dt,
         "save_every": plan.save_every,
-        "save": None if plan.save is None else describe(plan.save.function),
+        "save": None if plan.save.function is None else describe(plan.save.function.function),
         "group": plan.group,
         "driver": _driver(plan, steps),
         "integrator": describe(plan.integrator),
@@ -107,6 +109,7 @@ def _system(system: System) -> dict[str, Any]:
         "forcing": describe(system.forces),
         "torque": describe(system.torques),
         "dissipation": describe(system.dissipation),
+        "control": describe(system.laws),
         "noise": [_noise(system, n) for n in system.noises],
         "params": describe(system.params),
     }
@@ -117,10 +120,13 @@ def _noise(system: System, noise: Noise) -> Any:
     described.pop("algebra", None)
     if isinstance(noise, Salt):
         return described
+    params = system.params
+    if system.received:
+        params = Context(params, **received_values(system.algebra, system.received, system.control_zero))
     shapes = (
         jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype),
         jax.ShapeDtypeStruct((noise.size,), np.dtype("float64")),
-        jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), system.params),
+        jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params),
     )
     return described | {"apply": describe(intern(noise.apply, *shapes))}
 

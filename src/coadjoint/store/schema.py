@@ -245,7 +245,8 @@ def _inner(plan: Plan) -> Iterator[tuple[str, _Inner]]:
         yield STATE, like(record.values, state_dims(algebra), "state")
     for name, dims, leaf in group_variables(record.g):
         yield name, like(leaf, dims, "group element")
-    yield "energy", _Inner((), (), np.dtype(float), "Hamiltonian")
+    if "u" not in plan.system.h_receives:  # the control is not saved
+        yield "energy", _Inner((), (), np.dtype(float), "Hamiltonian")
     if algebra.watches_orbit:
         yield "orbit_error", _Inner((), (), np.dtype(float), "scaled distance from the initial orbit")
     if algebra.casimir_names:
@@ -268,9 +269,14 @@ def rows_of(plan: Plan, rows: PyTree) -> tuple[dict[str, np.ndarray], np.ndarray
 def rows_back(plan: Plan, named: dict[str, np.ndarray]) -> tuple[PyTree, PyTree]:
     """Return values and group elements from rows by the names of their variables."""
 
-    def tree(like: PyTree, prefix: str) -> PyTree:
-        leaves = [named[name] for name, _ in named_leaves(like, prefix)]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+    values = _tree(plan.snapshot_shape.values[0], "saved", named) if plan.custom else named[STATE]
+    return values, group_back(plan, named)
 
-    values = tree(plan.snapshot_shape.values[0], "saved") if plan.custom else named[STATE]
-    return values, tree(plan.snapshot_shape.g, "g")
+
+def group_back(plan: Plan, named: dict[str, np.ndarray]) -> PyTree:
+    """Return group elements from rows by the names of their variables."""
+    return _tree(plan.snapshot_shape.g, "g", named)
+
+
+def _tree(like: PyTree, prefix: str, named: dict[str, np.ndarray]) -> PyTree:
+    return jax.tree.unflatten(jax.tree.structure(like), [named[name] for name, _ in named_leaves(like, prefix)])

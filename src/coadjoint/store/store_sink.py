@@ -18,7 +18,7 @@ from .diagnostics import Diagnostics
 from .header import totals_of
 from .locks import CHECKPOINTS
 from .manifest import CommitLog, checkpoint_name, log_name
-from .schema import rows_of
+from .schema import group_back, rows_of
 from .zarr_files import collected
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class BatchSink(ABC):
         rows = {name: np.concatenate([named[name] for named, _ in fresh], 1)[:, :new] for name in fresh[0][0]}
         if self.diagnostics is not None:
             states = np.concatenate([states for _, states in fresh], 1)[:, :new]
-            rows |= self.diagnostics.of(self.saved, states)
+            rows |= self.diagnostics.of(self.saved, states, group_back(self.diagnostics.plan, rows))
         return {name: np.concatenate([self.tail[name], x], 1) if self.tail else x for name, x in rows.items()}
 
     def _guard(self, work: Callable[[], Any]) -> None:

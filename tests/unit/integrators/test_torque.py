@@ -55,7 +55,7 @@ def right_hand_side(system):
 
     def field(m, t):
         now = system.at(t)
-        outside = sum(f(m, *now.arguments) for f in system.torques)
+        outside = sum(f(m, *now.arguments(m)) for f in system.torques)
         return system.sign * system.algebra.ad_star(now.drift(m), m) + outside
 
     return jax.jit(field)

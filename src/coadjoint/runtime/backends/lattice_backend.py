@@ -18,11 +18,12 @@ from jaxtyping import Array, PyTree
 from stepcompiler.lattices.lattice_loops import groups_of, plane_of
 
 from ...drivers import BLOCK, Window
+from ...systems import System
 from ..lapack_lock import run_exclusive
 from ..member_params import params_of, with_params
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState
-from ..saved_values import MemberFunction
+from ..saved_values import Save
 from .base import NotSupported, on_cpu
 from .nonconverged_steps import careful_program
 from .observer import begin, observer_for, refused
@@ -126,7 +127,7 @@ class LatticeStepper:
         each = [self._point(i) for i in range(len(self.states))]
         mu, carry = jax.tree.map(lambda *x: np.stack(x), *each)
         observed = None if self.observer is None else self.observer.states
-        return StepState(mu, carry, jax.tree.map(np.array, self.totals), observed)
+        return StepState(mu, carry, jax.tree.map(np.array, self.totals), (), observed)
 
     def advance(self, n1: int, every: int) -> PyTree:
         """Steps up to n₁, of one member after the other."""
@@ -163,11 +164,14 @@ class LatticeStepper:
     def record(self, i: int, n: int) -> Snapshot:
         """What is saved of a member after n steps."""
         mu, carry = self._point(i)
-        values, plan = mu, self.plan
-        if plan.save is not None:
+        plan = self.plan
+        raw = plan.save.raw(plan.integrator, mu, carry, ())
+        values = mu
+        if plan.save.function is not None:
             own = plan.system.params if plan.axes is None else params_of(self.batch.params, plan.axes, i)
-            values = jax.tree.map(np.asarray, _saved(plan.save, mu, own, np.asarray(plan.t0 + n * plan.dt)))
-        return Snapshot(values, self.plan.integrator.group(carry))
+            t = np.asarray(plan.t0 + n * plan.dt)
+            values = jax.tree.map(np.asarray, _saved(plan.save, plan.system, raw, own, t))
+        return Snapshot(values, raw[1] if plan.group else None)
 
 
 class _Run:
@@ -245,5 +249,5 @@ def _two_steps(window: Window, member: Array, first: Array) -> Array:
 
 
 @eqx.filter_jit
-def _saved(save: MemberFunction, mu: np.ndarray, params: PyTree, t: np.ndarray) -> PyTree:
-    return save(jnp.asarray(mu), params=params, t=jnp.asarray(t))
+def _saved(save: Save, system: System, raw: tuple, params: PyTree, t: np.ndarray) -> PyTree:
+    return save.value(system, jax.tree.map(jnp.asarray, raw), params, jnp.asarray(t))

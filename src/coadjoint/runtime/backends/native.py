@@ -20,9 +20,10 @@ from stepcompiler.targets.cpu import Cpu
 from stepcompiler.words import as_words, packed, unpacked
 
 from ...drivers import BLOCK
+from ...systems import System
 from ..plan import Batch, Plan
-from ..run_state import Snapshot, StepState, take_snapshot
-from ..saved_values import MemberFunction
+from ..run_state import Snapshot, StepState, raw_snapshot
+from ..saved_values import Save
 from .base import NotSupported, on_cpu
 from .native_reduction import CpuReduction
 from .nonconverged_steps import FallbackStepper
@@ -77,7 +78,7 @@ class NativeProgram:
 
 def _batches_per_launch(plan: Plan) -> int:
     """How many tiles are stepped as one: several of few steps, unless a reducer or `save` takes them one by one."""
-    if plan.reduce is not None or plan.save is not None:
+    if plan.reduce is not None or plan.save.function is not None:
         return 1
     return max(1, min(_MOST, _SHORT // (plan.steps * plan.batch_size), plan.n_batches // _LEAST))
 
@@ -131,12 +132,12 @@ class NativeStepper:
             waiting = self.buffers.n < end
             if waiting.any() and not self._use_full_kernel():
                 self._hard(waiting, raw, first, every)
-        if self.plan.save is None and self.reduction is not None and self.observer is None:
+        if self.plan.save.function is None and self.reduction is not None and self.observer is None:
             return self.reduction.batch(raw, self.batch.n_members)
         rows = saved_by(self.kernel, raw, self.batch.n_members)
         at = self.plan.saved.up_to(n1) - raw.shape[1]
-        if self.plan.save is not None:
-            rows = rows._replace(values=saved_rows(self.plan, rows.values, self.batch.params, at))
+        if self.plan.save.function is not None:
+            rows = saved_rows(self.plan, rows, self.batch.params, at)
         if self.observer is not None:
             rows = self.observer.observed(rows, at)
         return reduced_rows(self.plan, self.reduction, rows, self.batch.n_members)
@@ -181,7 +182,7 @@ class NativeStepper:
         n += waiting
         due = np.flatnonzero(waiting & (n % every == 0))
         if len(due):
-            saved = self.kernel.pack(take_snapshot(self.plan.integrator, None, self.points()))
+            saved = self.kernel.pack(raw_snapshot(self.plan.integrator, self.plan.save, self.points()))
             raw[due, n[due] // every - 1 - first] = saved[due]
 
 
@@ -209,28 +210,28 @@ def reduced_rows(
     return reduction.batch(np.concatenate([words(x) for x in jax.tree.leaves(rows.values)], axis=2), count)
 
 
-def saved_rows(plan: Plan, states: np.ndarray, params: PyTree, at: int) -> PyTree:
-    """The user's `save` of the states (member, saved time, …) of a tile from the saved time `at` on, piece by piece.
+def saved_rows(plan: Plan, raw: Snapshot, params: PyTree, at: int) -> Snapshot:
+    """The user's `save` of rows (member, saved time, …) of a tile from the saved time `at` on, piece by piece.
 
     `params` are those of the members, where they have their own.
     """
-    save, size = plan.save, plan.batch_size
-    assert save is not None
-    count, times = states.shape[:2]
+    size, (count, times) = plan.batch_size, raw.values.shape[:2]
     out = jax.tree.map(lambda s: np.empty((count, times, *s.shape), s.dtype), plan.snapshot_shape.values)
-    piece = np.zeros((size, min(_PIECE, plan.call_slots), *states.shape[2:]), states.dtype)
+    length = min(_PIECE, plan.call_slots)
+    piece = jax.tree.map(lambda x: np.zeros((size, length, *x.shape[2:]), x.dtype), raw)
     own = plan.system.params if plan.axes is None else params
-    for first in range(0, times, piece.shape[1]):
-        some = states[:, first : first + piece.shape[1]]
-        piece[:count, : some.shape[1]] = some
-        t = plan.t0 + plan.dt * np.asarray(plan.saved.step(at + first + np.arange(piece.shape[1])), float)
-        values = _each(save, plan.axes, own, piece, t)
+    for first in range(0, times, length):
+        stop = min(first + length, times)
+        for whole, x in zip(jax.tree.leaves(piece), jax.tree.leaves(raw), strict=True):
+            whole[:count, : stop - first] = x[:, first:stop]
+        t = plan.t0 + plan.dt * np.asarray(plan.saved.step(at + first + np.arange(length)), float)
+        values = _each(plan.save, plan.system, plan.axes, own, tuple(piece), t)
         for a, x in zip(jax.tree.leaves(out), jax.tree.leaves(values), strict=True):
-            a[:, first : first + some.shape[1]] = np.asarray(x)[:count, : some.shape[1]]
-    return out
+            a[:, first:stop] = np.asarray(x)[:count, : stop - first]
+    return Snapshot(out, raw.g if plan.group else None)
 
 
 @eqx.filter_jit
-def _each(save: MemberFunction, axes: PyTree, params: PyTree, states: np.ndarray, t: np.ndarray) -> PyTree:
-    one = lambda params, mu: jax.vmap(lambda mu, t: save(mu, params=params, t=t))(mu, t)
-    return jax.vmap(one, in_axes=(axes, 0))(params, jnp.asarray(states))
+def _each(save: Save, system: System, axes: PyTree, params: PyTree, raw: tuple, t: np.ndarray) -> PyTree:
+    one = lambda params, own: jax.vmap(lambda own, t: save.value(system, own, params, t))(own, t)
+    return jax.vmap(one, in_axes=(axes, 0))(params, jax.tree.map(jnp.asarray, raw))

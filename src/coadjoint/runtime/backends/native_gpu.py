@@ -25,7 +25,7 @@ from ...drivers import BLOCK
 from ..executors import cores
 from ..member_params import params_of
 from ..plan import Batch, Plan
-from ..run_state import Snapshot, StepState, take_snapshot
+from ..run_state import Snapshot, StepState, raw_snapshot
 from . import gpu_runtime
 from .base import NotSupported, on_cpu
 from .gpu_runtime import GpuRuntime
@@ -84,7 +84,7 @@ class GpuProgram:
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
         self.reduction, self.reason = None, reason or refused(plan, width_of(plan))
-        if found is not None and plan.save is None and plan.observe is None:
+        if found is not None and plan.save.function is None and plan.observe is None:
             self.reduction = DeviceReduction(machine, found, plan.batch_size)
 
     @cached_property
@@ -247,7 +247,7 @@ class GpuStepper:
         due = n[lanes] % every == 0
         if due.any():
             points = jax.tree.map(lambda x: x[due], kernel.unpack(after[:, :, None]))
-            saved = [as_words(x) for x in jax.tree.leaves(take_snapshot(plan.integrator, None, points))]
+            saved = [as_words(x) for x in jax.tree.leaves(raw_snapshot(plan.integrator, plan.save, points))]
             slots = np.array(self.slots)
             slots[n[lanes][due] // every - 1 - first, :, lanes[due]] = np.concatenate(saved, axis=1)
             self.slots = self._put(slots)
@@ -272,13 +272,13 @@ class GpuStepper:
             out.append(a.reshape(*a.shape[:2], *s.shape))
             at += size
         rows: Snapshot = jax.tree.unflatten(jax.tree.structure(shapes), out)
-        if plan.save is not None:
+        if plan.save.function is not None:
             cuts = [self.batch.member_slice(i) for i in range(len(self.batch.indices))]
             of = lambda cut: (
                 None if plan.axes is None else params_of(self.batch.params, plan.axes, np.arange(cut.start, cut.stop))
             )
-            parts = [saved_rows(plan, rows.values[cut], of(cut), first) for cut in cuts]
-            rows = rows._replace(values=jax.tree.map(lambda *x: np.concatenate(x), *parts))
+            parts = [saved_rows(plan, jax.tree.map(lambda x, cut=cut: x[cut], rows), of(cut), first) for cut in cuts]
+            rows = jax.tree.map(lambda *x: np.concatenate(x), *parts)
         if self.observer is not None:
             rows = self.observer.observed(rows, first)
         return program.reduced(self.batch, rows, plan.call_slots + 1)

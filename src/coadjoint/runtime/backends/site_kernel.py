@@ -42,6 +42,8 @@ class SiteSystem:
 
     def __init__(self, system: System, factor: LieAlgebra, sites: int, numbers: PyTree):
         self.algebra, self.sign, self.side, self.additive = factor, system.sign, system.side, system.additive
+        self.has_attitude = False
+        self.laws = ()
         self.noises, self.n_noise = system.noises, system.n_noise // sites
         self._whole, self._sites, self._numbers = system, sites, numbers  # those of the site, where they are by site
         self.timed, self.has_torque, self._now = system.timed, system.has_torque, system
@@ -201,8 +203,8 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
 def _check(plan: Plan, sites: int) -> None:
     """Refuse what is not done site by site."""
     name = type(plan.integrator).__name__
-    if plan.system.has_torque:
-        raise NotCompilable(f"A torque on {sites} copies has no native code.")
+    if plan.system.has_torque or plan.system.laws:
+        raise NotCompilable(f"A torque, or a control, of {sites} copies has no native code.")
     if not plan.integrator.sitewise:
         raise NotCompilable(
             f"Of {sites} copies native code takes methods that do each by itself, like HeunMK, not {name}."
@@ -215,7 +217,7 @@ def _site_point(plan: Plan, factor: LieAlgebra, sites: int) -> tuple[Any, PyTree
     """Shapes of the state, and of what the method carries along, at one site; the whole has them of all sites."""
     site: Any = SiteSystem(plan.system, factor, sites, None)
     mu = jax.ShapeDtypeStruct((factor.dim,), jnp.float64)
-    own = jax.eval_shape(lambda mu: initial_state(site, plan.integrator, mu, plan.group), mu)
+    own = jax.eval_shape(lambda mu: initial_state(site, plan.integrator, mu, 0.0, plan.follows_group), mu)
     both = zip(jax.tree.leaves(own[:2]), jax.tree.leaves(plan.state_shape[:2]), strict=True)
     if factor.shape != mu.shape or any(a.size * sites != b.size for a, b in both):
         raise NotCompilable("What a step carries along of large lattices of such copies has no native code.")

@@ -20,7 +20,7 @@ from ...integrators.implicit import from_near
 from ...systems import System
 from ..member_params import with_params
 from ..plan import Batch, Plan
-from ..run_state import Snapshot, StepState, take_snapshot, try_step
+from ..run_state import Snapshot, StepState, raw_snapshot, try_step
 from .base import NotSupported, attempt_native
 from .path_sampling import drawing
 
@@ -149,7 +149,7 @@ def _make(
         given, mine = iter(shared), iter(own)
         numbers = jax.tree.unflatten(treedef, [next(mine if m else given) for m in by_member])
         new, valid = try_step(eqx.combine(numbers, rest), method, t0, dt, n, dS, point)
-        return new, take_snapshot(plan.integrator, None, new), valid
+        return new, raw_snapshot(plan.integrator, plan.save, new), valid
 
     scalar = dynamic_input(0.0)
     point, draw = plan.state_shape, None

@@ -30,7 +30,7 @@ from ..member_params import params_of, with_params
 from ..plan import Batch, Plan
 from ..reduction_tree import accumulated
 from ..run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step, try_step
-from ..saved_values import MemberFunction
+from ..saved_values import Save
 from .observer import begin, observer_for
 from .sharded_backend import ShardedPlacement, SingleDevice, retraced
 
@@ -44,15 +44,15 @@ class StepDefinition:
 
     system: System
     integrator: Integrator
-    save: MemberFunction | None
-    group: bool = field(metadata={"static": True})
+    save: Save
+    group: bool = field(metadata={"static": True})  # whether steps compute the group element
     axes: PyTree = field(metadata={"static": True})  # of the params of members, which are given beside
     single: bool = field(metadata={"static": True})  # one trajectory: no axis of members inside
 
     @staticmethod
     def of(plan: Plan) -> "StepDefinition":
         """That of a plan."""
-        return StepDefinition(plan.system, plan.integrator, plan.save, plan.group, plan.axes, plan.single)
+        return StepDefinition(plan.system, plan.integrator, plan.save, plan.follows_group, plan.axes, plan.single)
 
     def with_params(self, params: PyTree) -> System:
         """The system of one member."""
@@ -69,7 +69,7 @@ class StepDefinition:
     def take_snapshot(self, point: StepState, params: PyTree, t: Any) -> Snapshot:
         """What is saved of a point of a member with these params."""
         own = self.system.params if self.axes is None else params
-        return take_snapshot(self.integrator, self.save, point, own, t)
+        return take_snapshot(self.integrator, self.save, self.system, point, own, t)
 
 
 def prepare(plan: Plan, reason: str) -> "XlaProgram":
@@ -158,22 +158,25 @@ def initial_batch(definition: StepDefinition, batch: Batch, t0: Any) -> tuple[St
     """The points before the first step, padding included, and what is saved of them, without padding."""
     leaves, structure = jax.tree.flatten(definition)
     program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
-    carry, first = run_exclusive(program, leaves, batch.mu0, batch.g0, batch.params, t0)
+    carry, held, first = run_exclusive(program, leaves, batch.mu0, batch.g0, batch.params, t0)
     mu0: Any = batch.mu0
-    points = StepState(mu0, carry, SolverTotals.zero(batch.member.shape))
+    points = StepState(mu0, carry, SolverTotals.zero(batch.member.shape), held)
     return points, jax.tree.map(lambda x: np.asarray(x)[: batch.n_members, None], first)
 
 
 _starts: LRUCache[Callable] = LRUCache()  # calls of these cost less than those of equinox's
 
 
-def _start(definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree, t0: Array) -> tuple[PyTree, Snapshot]:
-    """What the method carries along, and what is saved; all else of the points is known."""
+def _start(
+    definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree, t0: Array
+) -> tuple[PyTree, PyTree, Snapshot]:
+    """What the method and the control carry along, and what is saved; all else of the points is known."""
 
-    def one(own: tuple, params: PyTree) -> tuple[PyTree, Snapshot]:
+    def one(own: tuple, params: PyTree) -> tuple[PyTree, PyTree, Snapshot]:
         mu0, g0 = own
-        point = initial_state(definition.with_params(params), definition.integrator, mu0, definition.group, g0)
-        return point.carry, definition.take_snapshot(point, params, t0)
+        system, group = definition.with_params(params), definition.group
+        point = initial_state(system, definition.integrator, mu0, t0, group, g0)
+        return point.carry, point.held, definition.take_snapshot(point, params, t0)
 
     return definition.each(one, (mu0, g0), params)
 

@@ -89,7 +89,7 @@ class Kernels:
     def _step(self, method: Any, numbers: list, n: Array, parts: list, row: list) -> list:
         zero = jax.tree.map(jnp.zeros_like, SolverTotals.zero())._replace(first_unsolved=jnp.full((), -1))
         new = self.program.step(method, numbers, n, parts, row, zero)
-        return [*jax.tree.leaves((new.mu, new.carry)), *new.totals]
+        return [*jax.tree.leaves((new.mu, new.carry, new.held)), *new.totals]
 
     @cached_property
     def _traced(self) -> tuple[jex.ClosedJaxpr, jex.ClosedJaxpr]:

@@ -47,12 +47,11 @@ def run_natively(plan: Plan, integrator: Integrator) -> NativeRun | NotSupported
 
     def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[Array, Snapshot, SolverTotals]:
         system = plan.system if plan.axes is None else plan.system.with_params(params)
-        values, totals = _trajectory(plan, program, integrator, system, member, mu, g0)
-        end, save = values.values[-1], plan.save
-        if save is not None:
-            each = lambda mu, t: save(mu, params=system.params, t=t)
-            values = values._replace(values=jax.vmap(each)(values.values, t))
-        return end, values, totals
+        raw, totals = _trajectory(plan, program, integrator, system, member, mu, g0)
+        values, save = raw.values, plan.save
+        if save.function is not None:
+            values = jax.vmap(lambda own, t: save.value(system, own, system.params, t))(tuple(raw), t)
+        return raw.values[-1], Snapshot(values, raw.g if plan.group else None), totals
 
     if plan.members is None:
         end, values, totals = one(jnp.asarray(0), jnp.asarray(plan.mu0), plan.g0, None)
@@ -109,11 +108,12 @@ def _program(plan: Plan, integrator: Integrator) -> Program:
         dynamic_input(x) if dynamic(x, p) else constant_pattern(x) for x, p in zip(leaves, is_param(plan), strict=True)
     ]
     patterns += [dynamic_input(0.0), dynamic_input(0.0)]
-    state, row = (plan.state_shape.mu, plan.state_shape.carry), plan.increment_shape
+    first, row = plan.state_shape, plan.increment_shape
+    state = first.mu, first.carry, first.held
     about = plan.steps, plan.saved.spacing, plan.adjoint, plan.adjoint_memory
     shapes = tuple((x.shape, np.dtype(x.dtype)) for x in jax.tree.leaves((state, row)))
     key = (
-        jax.tree.structure((plan.system, integrator)), plan.group, tuple(patterns), shapes,
+        jax.tree.structure((plan.system, integrator)), plan.follows_group, tuple(patterns), shapes,
         jax.tree.structure((state, row)), len(own), *about,
     )  # fmt: skip
     return Program(key, statics, structure, integrator, tuple(patterns), state, row, *about)
@@ -124,8 +124,8 @@ def _trajectory(
 ) -> tuple[Snapshot, SolverTotals]:
     """The run of one member."""
     numbers = jax.tree.leaves(eqx.filter(system, eqx.is_array))
-    first = initial_state(system, integrator, mu, plan.group, g0)
-    parts = jax.tree.leaves((first.mu, first.carry))
+    first = initial_state(system, integrator, mu, plan.time_grid.t0, plan.follows_group, g0)
+    parts = jax.tree.leaves((first.mu, first.carry, first.held))
     rows = jax.tree.leaves(path_of(plan.whole_window, member, plan.steps))
     times = [jnp.asarray(plan.time_grid.t0), jnp.asarray(plan.time_grid.dt)]
     out = trajectory(program, [*map(jnp.asarray, (*numbers, *times, *parts, *rows))])

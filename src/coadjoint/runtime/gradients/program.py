@@ -15,7 +15,7 @@ from stepcompiler.kernel import SharedInput
 from ...drivers import Increment
 from ...integrators.base import Integrator
 from ...systems import System
-from ..run_state import Snapshot, SolverTotals, StepState, take_snapshot, take_step
+from ..run_state import Snapshot, SolverTotals, StepState, take_step
 from ..scan import scan_steps
 
 N_TOTALS = len(SolverTotals._fields)
@@ -33,7 +33,7 @@ class Program:
     structure: Any = field(repr=False)  # … and how these belong to it
     integrator: Integrator = field(repr=False)
     patterns: tuple[SharedInput, ...] = field(repr=False)  # of the numbers, then of t0 and dt
-    state: tuple[Any, PyTree] = field(repr=False)  # shapes of the state and of the carry
+    state: tuple[Any, PyTree, PyTree] = field(repr=False)  # shapes of the state, of the carry and of the control
     row: Increment = field(repr=False)  # shapes of one row of the path
     steps: int
     save_every: int
@@ -68,9 +68,13 @@ class Program:
         return self.steps // self.save_every
 
     def snapshot(self, parts: Sequence) -> list:
-        """Those parts of a state that are saved: the state and the group element."""
-        mu, carry = jax.tree.unflatten(jax.tree.structure(self.state), list(parts))
-        return jax.tree.leaves(take_snapshot(self.integrator, None, StepState(mu, carry, SolverTotals.zero())))
+        """Those parts of a state that are saved: the state, the group element and the control."""
+        return jax.tree.leaves(self.raw(parts))
+
+    def raw(self, parts: Sequence) -> Snapshot:
+        """What is saved of a state that is given by its parts."""
+        mu, carry, held = jax.tree.unflatten(jax.tree.structure(self.state), list(parts))
+        return Snapshot(mu, self.integrator.group(carry), held)
 
     @property
     def saved(self) -> list[int]:
@@ -94,23 +98,23 @@ class Program:
     ) -> StepState:
         """Step n from a state given by its parts."""
         *own, t0, dt = numbers
-        mu, carry = jax.tree.unflatten(jax.tree.structure(self.state), list(parts))
+        mu, carry, held = jax.tree.unflatten(jax.tree.structure(self.state), list(parts))
         dS = jax.tree.unflatten(jax.tree.structure(self.row), list(row))
-        return take_step(self.system(own), integrator, t0, dt, n, dS, StepState(mu, carry, totals))
+        return take_step(self.system(own), integrator, t0, dt, n, dS, StepState(mu, carry, totals, held))
 
 
 def by_xla(program: Program, *args: Array) -> list[Array]:
     """The run as a scan: rows of what is saved after the start, then the totals."""
     numbers, first, rows = program.split(args)
-    mu, carry = jax.tree.unflatten(jax.tree.structure(program.state), [jnp.asarray(x) for x in first])
-    start = StepState(mu, carry, jax.tree.map(jnp.asarray, SolverTotals.zero()))
+    mu, carry, held = jax.tree.unflatten(jax.tree.structure(program.state), [jnp.asarray(x) for x in first])
+    start = StepState(mu, carry, jax.tree.map(jnp.asarray, SolverTotals.zero()), held)
     path = jax.tree.unflatten(jax.tree.structure(program.row), rows)
 
     def step(n: Array, dS: Increment, point: StepState) -> StepState:
-        parts, row = jax.tree.leaves((point.mu, point.carry)), jax.tree.leaves(dS)
+        parts, row = jax.tree.leaves((point.mu, point.carry, point.held)), jax.tree.leaves(dS)
         return program.step(program.integrator, numbers, n, parts, row, point.totals)
 
-    snapshot = lambda point, n: program.snapshot(jax.tree.leaves((point.mu, point.carry)))
+    snapshot = lambda point, n: program.snapshot(jax.tree.leaves((point.mu, point.carry, point.held)))
     end, saved = scan_steps(step, snapshot, start, path, program.steps, program.save_every)
     return [*saved, *end.totals]
 
@@ -126,4 +130,4 @@ def snapshots(program: Program, first: Sequence, rows: Sequence) -> Snapshot:
     """What a run saves, the start included."""
     start = program.snapshot(first)
     whole = [jnp.concatenate([jnp.asarray(a)[None], b]) for a, b in zip(start, rows, strict=True)]
-    return Snapshot(whole[0], whole[1] if len(whole) > 1 else None)
+    return jax.tree.unflatten(jax.tree.structure(program.raw(range(program.counts[1]))), whole)

@@ -118,6 +118,7 @@ def keep_programs(config):
     if "PYTEST_XDIST_WORKER" not in os.environ and sum(p.stat().st_size for p in folder.iterdir()) > LARGEST_CACHE:
         shutil.rmtree(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    os.environ["STEPCOMPILER_CACHE"] = str(folder / "native")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # the smallest are the most often shared
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

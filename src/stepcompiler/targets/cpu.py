@@ -10,12 +10,15 @@ from functools import cache
 from string import Template
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
+from .. import NUMERICS_VERSION
 from ..errors import NotCompilable
 from ..kernel import Buffers, Grouped, Sizes
 from ..lowering.llvm_builder import Code
+from .object_cache import cached_object
 
 _GROUPS = Template("""\
 define void @advance(i64 %groups, i64 %n1, i64 %base, i64 %every, i64 %first, i64 %rows, i64 %nslots,
@@ -194,10 +197,23 @@ def compiled(text: str, level: int = 3) -> tuple[Any, int]:
 
 def link_text(text: str, name: str, level: int = 3) -> tuple[Any, int]:
     """The engine that holds the code, and the address of the function of this name."""
-    module, target = optimized(text, level)
-    engine = llvm.create_mcjit_compiler(module, target)
+
+    def make() -> bytes:
+        module, target = optimized(text, level)
+        return target.emit_object(module)
+
+    code = llvm.ObjectFileRef.from_data(cached_object(_identity(text, level), make))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(level))
+    engine.add_object_file(code)
     engine.finalize_object()
     address = engine.get_function_address(name)
     if not address:
         raise RuntimeError("LLVM found no compiled code at the end.")
     return engine, address
+
+
+def _identity(text: str, level: int) -> str:
+    """Equal for texts whose machine code is the same here."""
+    versions = f"numerics {NUMERICS_VERSION}, llvmlite {llvmlite.__version__}, LLVM {llvm.llvm_version_info}"
+    processor = llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return f"{versions}, level {level}, {processor}\n{text}"

@@ -24,8 +24,8 @@ import stepcompiler
 from stepcompiler.jaxprs.jaxpr_pickle import by_value
 
 from ..runtime.backends.base import Program
+from ..runtime.distribution import Distribution, Remote
 from ..runtime.plan import Plan
-from ..runtime.sinks import Output, Remote
 from ..store.provenance import machine, numerics_version, versions
 
 _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "equinox", "llvmlite")
@@ -43,10 +43,10 @@ class RunPackage(NamedTuple):
     about: dict[str, Any]  # what a worker must have (`differences`)
 
 
-def pack(plan: Plan, program: Program, output: Output, about: dict[str, Any]) -> RunPackage:
-    """The package of a run; the backend is settled."""
+def pack(plan: Plan, program: Program, distribution: Distribution, about: dict[str, Any]) -> RunPackage:
+    """Return the package of a run, with the name of the chosen backend."""
     bare = replace(without_members(plan), backend=program.backend)
-    data, modules = serialize((bare, output.remote()))
+    data, modules = serialize((bare, distribution.remote()))
     return RunPackage(uuid.uuid4().hex, data, about | {"modules": modules, "tile": plan.batch_size})
 
 

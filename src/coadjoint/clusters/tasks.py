@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 from ..runtime.executors import ClusterError
+from ..runtime.health import Health
 from ..runtime.loop import BatchResult, RunContext
-from ..runtime.progress import Health
 from ..runtime.run_state import SolverTotals
 from ..store.atomic_io import StoreError
 from .serialization import pack, pack_members
@@ -49,6 +49,7 @@ class Tasks:
     def __init__(self, cluster: "Cluster", jobs: Sequence[RunContext], tiles: Sequence[tuple[int, range]]):
         self.cluster, self.client, self.jobs, self.tiles = cluster, cluster.client, jobs, tiles
         self.places = {(job, numbers.start): place for place, (job, numbers) in enumerate(tiles)}
+        self.distributions = [job.output.distribution() for job in jobs]
         self.topic = f"coadjoint-{uuid.uuid4().hex}"
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.waiting = list(range(len(tiles)))  # a heap
@@ -88,7 +89,7 @@ class Tasks:
         self.futures.clear()
         self.sent.clear()
         if unfinished:
-            self.jobs[0].output.drain()
+            self.distributions[0].drain()
 
     def _turn(self) -> None:
         """Hand out what there is room for, and take what comes."""
@@ -101,7 +102,7 @@ class Tasks:
                 event = self.events.get_nowait()
 
     def _check(self) -> None:
-        self.jobs[0].output.check()
+        self.distributions[0].check()
         status = self.client.status
         if status == "running":
             self.gone = None
@@ -155,7 +156,7 @@ class Tasks:
         k, numbers = self.tiles[tile]
         job = self.jobs[k]
         if k not in self.sent:
-            package = pack(job.plan, job.program, job.output, self.cluster.about)
+            package = pack(job.plan, job.program, self.distributions[k], self.cluster.about)
             self.sent[k] = self._send(package, len(package.data))
         if ("own", tile) not in self.sent:
             own = pack_members(job.plan, numbers)
@@ -213,7 +214,7 @@ class Tasks:
             job, numbers = self._of(tile)
             whole = lambda acc, job=job: jax.tree.unflatten(jax.tree.structure(job.plan.accumulator_shape), acc)
             for number, rows in zip(numbers, back.rows, strict=True):
-                job.output.collect(number, rows)
+                self.distributions[self.tiles[tile][0]].collect(number, rows)
             self._count(tile, job.plan.steps * job.plan.count_members(numbers), back.health)
             accumulators = [None if acc is None else whole(acc) for acc in back.accumulators]
             totals = [jax.tree.map(np.asarray, x) for x in back.totals]
@@ -243,7 +244,7 @@ class Tasks:
             raise ClusterError(f"{job.plan.describe_batches(numbers)} failed. {words}{self._kept()}") from error
         done = []
         for number in numbers:
-            job.output.mark_failed(number)
+            self.distributions[self.tiles[tile][0]].mark_failed(number)
             count = job.plan.count_members(range(number, number + 1))
             unsolved, first = np.int64(count * job.plan.steps), np.int64(0)
             totals: Any = SolverTotals.zero()._replace(unsolved=unsolved, first_unsolved=first)  # type: ignore[arg-type]

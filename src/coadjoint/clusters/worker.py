@@ -9,15 +9,14 @@ import numpy as np
 
 from stepcompiler.cache import LRUCache
 
-from ..command.progress import health_of
 from ..runtime.backends import prepare_program
 from ..runtime.backends.base import Program
-from ..runtime.loop import run_tiles
+from ..runtime.distribution import Cancelled, Remote
+from ..runtime.health import NOTHING, Health, health_of
+from ..runtime.loop import RunContext, run_batches
 from ..runtime.plan import Plan
-from ..runtime.progress import NOTHING, Health
 from ..runtime.results import combine_totals
 from ..runtime.run_state import SolverTotals, StepState
-from ..runtime.sinks import Cancelled, Remote
 from ..runtime.stall_monitor import MonitoredRun
 from ..store.interrupts import Stopped
 from .serialization import RunPackage, differences, environment, unpack, with_members
@@ -82,7 +81,7 @@ def run_remote(package: RunPackage, own: bytes | None, numbers: range, told: Rep
     try:
         with MonitoredRun(plan, lambda words: reporter.tell(words=words)) as watched, program.device_context():
             with run.remote.output(plan, program, numbers, cancelled) as output:
-                done = run_tiles(plan, program, numbers, output, reporter, watched)
+                done = run_batches(RunContext(plan, program, output, reporter, watched), numbers)
                 rows = run.remote.rows(output)
     except (Cancelled, Stopped):  # the latter would end the worker
         return None

@@ -1,4 +1,4 @@
-"""The loop: a plan and its program, tile after tile and chunk after chunk, into a sink."""
+"""The loop: it runs the batches of a plan, chunk after chunk of steps, and gives the results to sinks."""
 
 import math
 import time
@@ -28,13 +28,13 @@ from .sinks import Output, Sink
 from .stall_monitor import MonitoredRun
 
 _FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
-_EASY = 2**15  # operations of a product, up to which so many steps do not take long
-_CHUNK_SECONDS = 0.5  # what a chunk should take: progress is shown, and Ctrl-C heard, this often …
-_FEW, _LONGER = 8, 4.0  # … but with fewer steps than these it may take so many times as long: it has a cost of its own
+_EASY = 2**15  # operations of a product of matrices; up to here the first chunk has its full length
+_CHUNK_SECONDS = 0.5  # per chunk: the interval at which progress is shown and Ctrl-C takes effect …
+_FEW, _LONGER = 8, 4.0  # … chunks of fewer steps may take so many times as long, because each call has a cost
 
 
 class BatchResult(NamedTuple):
-    """What became of a tile."""
+    """The result of a batch."""
 
     members: int
     totals: SolverTotals  # of its members together
@@ -44,7 +44,7 @@ class BatchResult(NamedTuple):
 
 
 class RunContext(NamedTuple):
-    """A run on its way: what a place must know of it."""
+    """A run in progress, as executors and the loop use it."""
 
     plan: Plan
     program: Program
@@ -53,9 +53,9 @@ class RunContext(NamedTuple):
     run: MonitoredRun
 
     def batches(self, numbers: range) -> list[BatchResult]:
-        """Run some tiles here, as one."""
+        """Run some batches in this thread, as one."""
         with self.program.device_context():
-            done = run_tiles(self.plan, self.program, numbers, self.output, self.bar, self.run)
+            done = run_batches(self, numbers)
         return [
             BatchResult(len(t.iterations), combine_totals(t), accumulators, growth) for t, accumulators, growth in done
         ]
@@ -64,14 +64,14 @@ class RunContext(NamedTuple):
 def execute(
     plan: Plan, program: Program, output: Output, progress: Any = False, executor: Executor | None = None
 ) -> Any:
-    """Run all tiles, in threads or at another place. A step that was not solved is raised if the plan says so."""
+    """Run all batches, in threads or by another executor; if the plan throws, unsolved steps raise an error."""
     return execute_all([(plan, program, output)], progress, executor)[0]
 
 
 def execute_all(
     runs: Sequence[tuple[Plan, Program, Output]], progress: Any = False, executor: Executor | None = None
 ) -> list[Any]:
-    """Several runs, such as those of a sweep, whose tiles are taken one after the other and may run side by side."""
+    """Execute several runs, such as those of a sweep; their batches may run side by side."""
     with ExitStack() as stack:
         enter = stack.enter_context
         contexts = [RunContext(*run, enter(watch(progress, run[0])), enter(MonitoredRun(run[0]))) for run in runs]
@@ -85,13 +85,13 @@ def execute_all(
 
 
 def _parts(context: RunContext) -> Iterator[range]:
-    """The tiles of a run, in parts that should be stepped as one."""
+    """Return the batches of a run, in parts that are launched together."""
     each, batches = context.program.batches_per_launch, context.plan.n_batches
     return (range(k, min(k + each, batches)) for k in range(0, batches, each))
 
 
 def _each(parts: Generator[list[BatchResult]]) -> Generator[BatchResult]:
-    """What became of one tile after the other; when this is closed, so is the place."""
+    """Return the result of one batch after the other; closing this closes the executor."""
     try:
         for part in parts:
             yield from part
@@ -100,7 +100,7 @@ def _each(parts: Generator[list[BatchResult]]) -> Generator[BatchResult]:
 
 
 def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
-    """What a run returns, from what became of its tiles."""
+    """Return what `solve` or `ensemble` returns, from the results of the batches."""
     plan, output = context.plan, context.output
     totals: list[SolverTotals] = []
     tree, computed, failures, growth = MergeTree(plan.reduce, context.program.merge), 0, [], 1.0
@@ -128,53 +128,49 @@ def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
     return result
 
 
-def run_tiles(
-    plan: Plan, program: Program, numbers: range, output: Output, bar: ProgressObserver, run: MonitoredRun
-) -> list[tuple[SolverTotals, PyTree, float]]:
-    """Run neighbouring tiles: the totals of the members of each, their accumulators if any, and their growth.
+def run_batches(context: RunContext, numbers: range) -> list[tuple[SolverTotals, PyTree, float]]:
+    """Run neighbouring batches; return, of each, the totals of its members, its accumulators and its growth.
 
-    Those that begin with the same step go together: at the start all, from a store those whose checkpoints agree.
+    Batches that begin with the same step run as one: all of them in a new run, and in a resumed run those whose
+    checkpoints have the same step. The initial state is computed only if a batch has no checkpoint.
     """
+    plan, program = context.plan, context.program
     batch = plan.load_batch(numbers)
-    run.set_phase(numbers.start, f"backend ({program.backend})")
-    points, first = program.initial_state(batch)
-    sinks = [output.sink(k) for k in numbers]
+    context.run.set_phase(numbers.start, f"backend ({program.backend})")
+    initial = cache(lambda: program.initial_state(batch))
+    sinks = [context.output.sink(k) for k in numbers]
     if len(numbers) == 1:
-        done, points = sinks[0].restore(points)
-        return run_tile(plan, program, batch, sinks, points, first, done, bar, run)
-    fresh = jax.tree.map(np.asarray, points)
-    begun = [
-        sink.restore(own)
-        for sink, own in zip(sinks, _at(fresh, map(batch.member_slice, range(len(sinks)))), strict=True)
-    ]
+        step, points = sinks[0].restore(lambda: initial()[0])
+        return run_batch(context, batch, sinks, Start(step, points, None if step else initial()[1]))
+    fresh = cache(lambda: jax.tree.map(np.asarray, initial()[0]))
+    begun = [s.restore(lambda i=i: next(_at(fresh(), [batch.member_slice(i)]))) for i, s in enumerate(sinks)]
     out: list[tuple[SolverTotals, PyTree, float]] = []
-    for done, group in groupby(range(len(numbers)), lambda i: begun[i][0]):
+    for step, group in groupby(range(len(numbers)), lambda i: begun[i][0]):
         some = list(group)
-        cut, members = (
-            slice(some[0], some[-1] + 1),
-            slice(batch.member_slice(some[0]).start, batch.member_slice(some[-1]).stop),
-        )
-        points = next(_at(fresh, [members]))
-        if done:
-            points = jax.tree.map(lambda *x: np.concatenate(x), *(begun[i][1] for i in some))
-        rows = members if plan.reduce is None else cut
-        own = plan.load_batch(numbers[cut])
-        out += run_tile(plan, program, own, sinks[cut], points, next(_at(first, [rows])), done, bar, run)
+        cut = slice(some[0], some[-1] + 1)
+        if step:
+            start = Start(step, jax.tree.map(lambda *x: np.concatenate(x), *(begun[i][1] for i in some)), None)
+        else:
+            members = slice(batch.member_slice(some[0]).start, batch.member_slice(some[-1]).stop)
+            rows = members if plan.reduce is None else cut
+            start = Start(0, next(_at(fresh(), [members])), next(_at(initial()[1], [rows])))
+        out += run_batch(context, plan.load_batch(numbers[cut]), sinks[cut], start)
     return out
 
 
-def run_tile(
-    plan: Plan,
-    program: Program,
-    batch: Batch,
-    sinks: list[Sink],
-    points: StepState,
-    first: PyTree,
-    done: int,
-    bar: ProgressObserver,
-    run: MonitoredRun,
+class Start(NamedTuple):
+    """The step that a batch begins with, the states of its members before it, and in a new run the rows of t₀."""
+
+    step: int
+    points: StepState
+    rows: PyTree
+
+
+def run_batch(
+    context: RunContext, batch: Batch, sinks: list[Sink], start: Start
 ) -> list[tuple[SolverTotals, PyTree, float]]:
-    """Run a tile, or several as one, from step `done` to the end."""
+    """Run a batch, or several as one, to the last step."""
+    plan, program, _, bar, run = context
 
     def keep(at: int, rows: PyTree) -> None:
         places = (batch.member_slice(i) if plan.reduce is None else i for i in range(len(sinks)))
@@ -188,8 +184,9 @@ def run_tile(
         return (lambda i=i: next(_at(here(), [batch.member_slice(i)])) for i in range(len(sinks)))
 
     saved = plan.saved
+    done, points = start.step, start.points
     if done == 0 and saved.start:
-        keep(0, first)
+        keep(0, start.rows)
     here = batch.indices.start
     bar.begin(done * batch.n_members)
     stepper, examination = program.stepper(batch, points, done), Examination(plan, batch)
@@ -217,9 +214,11 @@ def run_tile(
         float(np.max(own))
         for own in _at(examination.growth[: batch.n_members], map(batch.member_slice, range(len(sinks))))
     ]
-    out = [(own, sink.close(), grown) for own, sink, grown in zip(each, sinks, growth, strict=True)]
+    for sink in sinks:
+        sink.close()
     run.finish(here)
-    return out
+    accumulators = [None if plan.reduce is None else sink.accumulators() for sink in sinks]
+    return list(zip(each, accumulators, growth, strict=True))
 
 
 def _advanced(stepper: Stepper, saved: SavedTimes, n0: int, n1: int) -> PyTree:
@@ -229,13 +228,13 @@ def _advanced(stepper: Stepper, saved: SavedTimes, n0: int, n1: int) -> PyTree:
 
 
 def _at(tree: PyTree, places: Iterable[Any]) -> Iterator[PyTree]:
-    """For each of the places, that part of the leading axis of all arrays: there may be a thousand tiles."""
+    """Return each of the slices of the leading axis of all arrays; there may be a thousand batches."""
     leaves, structure = jax.tree.flatten(tree)
     return (structure.unflatten([x[at] for x in leaves]) for at in places)
 
 
 def first_chunk(shape: tuple[int, ...], devices: int = 1) -> int:
-    """How many steps of a state to begin with: nobody knows yet how long one takes, and large matrices take long."""
+    """Return the length of the first chunk. Steps are not timed yet, and those of large matrices take long."""
     product = float(np.prod(shape)) ** 1.5
     return max(1, int(_FIRST_CHUNK * min(1.0, _EASY / product))) if devices <= 1 else 1
 

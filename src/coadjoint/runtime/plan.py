@@ -191,6 +191,11 @@ class Plan:
         return jax.eval_shape(call, self.observed_shape, self.snapshot_shape.values, self.system.params)
 
     @property
+    def checkpoint_shape(self) -> StepState:
+        """Shapes and types of the state of one member in a checkpoint."""
+        return self.state_shape._replace(observed=self.observed_shape)
+
+    @property
     def call_slots(self) -> int:
         """How many saved times one call of compiled code holds: given times are saved one by one."""
         return self.save_slots if self.save_at is None else 1

@@ -1,21 +1,10 @@
 """Who watches a run: nobody, a progress bar, or what the user gave."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from .health import Health
 from .plan import Plan
 from .run_state import StepState
-
-
-class Health(NamedTuple):
-    """How the members of a tile are."""
-
-    iterations: float  # a step
-    residual: float  # the worst so far
-    casimir_error: float | None  # of the worst of them, scaled
-    unsolved: int
-
-
-NOTHING = Health(0.0, 0.0, None, 0)
 
 
 class ProgressObserver(Protocol):

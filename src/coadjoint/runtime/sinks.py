@@ -1,89 +1,65 @@
-"""Sinks: where results go while a run is computed. This file has the protocol, and memory; `store` has the disk."""
+"""Sinks receive the results of a run. This file has the protocols, and memory; `store/store_sink.py` has the disk."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .backends.base import Program
 from .plan import Plan
 from .results import Ensemble, RunSummary, Solution, make_result
 from .run_state import Snapshot, StepState
 
+if TYPE_CHECKING:
+    from .distribution import Distribution
+
 
 class Sink(Protocol):
-    """Where the results of one tile go. Rows lead with the members of the tile, padding left out, then saved times.
+    """Receives the results of one batch.
 
-    With a reducer rows are its accumulators, which have no axis of members.
+    Rows have the shape (member, saved time, …), without padding. With a reducer, rows are its accumulators, which have
+    no axis of members.
     """
 
-    def restore(self, points: StepState) -> tuple[int, StepState]:
-        """The step to begin with and the points before it: as they are given, or from a checkpoint."""
+    def restore(self, initial: Callable[[], StepState]) -> tuple[int, StepState]:
+        """Return the first step and the states before it: those of the checkpoint, or step 0 and `initial()`."""
         ...
 
     def add(self, at: int, rows: PyTree) -> None:
-        """What was saved from the saved time `at` on."""
+        """Receive the rows from the saved time `at` on."""
         ...
 
     def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
-        """All is well up to step n, where the members are at these points; to ask for them may take time."""
+        """Receive a valid step n; `points()` are the states before it, and may take time to fetch."""
         ...
 
-    def close(self) -> PyTree:
-        """The run of the tile is over; accumulators come back, whole."""
+    def close(self) -> None:
+        """End the batch."""
+        ...
+
+    def accumulators(self) -> PyTree:
+        """Return the accumulators of all saved times, after `close`; only with a reducer."""
         ...
 
 
 class Output(Protocol):
-    """Where the results of a run go: a sink for each tile, and what the user gets."""
+    """The destination of a run: a sink for each batch, and the object that the user receives."""
 
     def sink(self, batch: int) -> Sink:
-        """The sink of a tile."""
+        """Return the sink of a batch."""
         ...
 
     def result(self, outcome: RunSummary) -> Any:
-        """What `solve` or `ensemble` returns."""
+        """Return what `solve` or `ensemble` returns."""
         ...
 
     def recovery_hint(self) -> str:
-        """What an error should say besides."""
+        """Return a sentence for error messages: the part of the run that is saved."""
         ...
 
-    # For tiles that another process runs.
-
-    def remote(self) -> "Remote":
-        """What that process must know. It is pickled."""
-        ...
-
-    def collect(self, batch: int, rows: PyTree) -> None:
-        """The process has computed a tile, and sent back its rows."""
-        ...
-
-    def mark_failed(self, batch: int) -> None:
-        """The tile could not be computed."""
-        ...
-
-    def check(self) -> None:
-        """Raise if the user wants to stop."""
-        ...
-
-    def drain(self) -> None:
-        """Nothing more is wanted of other processes: wait a little until they have put away what they have."""
-        ...
-
-
-class Remote(Protocol):
-    """The output of a run, in another process."""
-
-    def output(self, plan: Plan, program: Program, numbers: range, stop: Any) -> AbstractContextManager[Any]:
-        """An `Output` for some tiles, which nobody else has meanwhile. The run is to end when `stop.is_set()`."""
-        ...
-
-    def rows(self, output: Any) -> list[PyTree]:
-        """What is to be sent back of the rows of each tile."""
+    def distribution(self) -> "Distribution":
+        """Return the part of the output that clusters use."""
         ...
 
 
@@ -93,7 +69,7 @@ class Memory:
     def __init__(self, plan: Plan):
         self.plan = plan
         self.values: PyTree = (
-            None if plan.reduce is not None else _empty(plan.snapshot_shape, plan.members or 1, plan.n_saved)
+            None if plan.reduce is not None else empty_arrays(plan.snapshot_shape, plan.members or 1, plan.n_saved)
         )
 
     def sink(self, batch: int) -> "MemorySink":
@@ -104,7 +80,7 @@ class Memory:
             room = jax.tree.map(lambda a: a[first : first + plan.batch_size], self.values)
             self.last = sink = MemorySink(room, 1)  # not `return self.last`: another thread may have set it meanwhile
             return sink
-        return MemorySink(_empty(plan.accumulator_shape, plan.n_saved), 0)
+        return MemorySink(empty_arrays(plan.accumulator_shape, plan.n_saved), 0)
 
     def result(self, outcome: RunSummary) -> Solution | Ensemble:
         """A Solution, or an Ensemble."""
@@ -120,60 +96,14 @@ class Memory:
         """Nothing: what was computed is in the error's solution."""
         return ""
 
-    def remote(self) -> "RemoteMemory":
-        """Each tile in memory of its own."""
-        return RemoteMemory()
+    def distribution(self) -> "Distribution":
+        """Return the part that clusters use."""
+        from .distribution import MemoryDistribution
 
-    def collect(self, batch: int, rows: PyTree) -> None:
-        """Put the rows where they belong."""
-        if self.plan.reduce is None:
-            sink = self.sink(batch)
-            sink.add(0, jax.tree.unflatten(jax.tree.structure(self.values), rows))
-            sink.close()
-
-    def mark_failed(self, batch: int) -> None:
-        """Mark that there is nothing."""
-        if self.plan.reduce is None:
-            self.sink(batch).close()
-
-    def check(self) -> None:
-        """Ctrl-C interrupts at once."""
-
-    def drain(self) -> None:
-        """Nothing is lost."""
+        return MemoryDistribution(self)
 
 
-class RemoteMemory:
-    """The memory of another process: what is in it is sent back."""
-
-    def output(self, plan: Plan, program: Program, numbers: range, stop: Any) -> "AbstractContextManager[RemoteOutput]":
-        """A place of its own."""
-        return nullcontext(RemoteOutput(plan, stop))
-
-    def rows(self, output: "RemoteOutput") -> list[PyTree]:
-        """The rows of the members, as far as they were computed; accumulators come back by themselves."""
-        return [[x[:, : s.saved] for x in jax.tree.leaves(s.arrays)] if s.axis else None for s in output.sinks]
-
-
-class RemoteOutput:
-    """Memory for some tiles only."""
-
-    def __init__(self, plan: Plan, stop: Any):
-        self.plan, self.stop, self.sinks = plan, stop, []
-
-    def sink(self, tile: int) -> "RemoteSink":
-        """A place of its own for each, in their order."""
-        plan = self.plan
-        if plan.reduce is None:
-            room, axis = _empty(plan.snapshot_shape, plan.count_members(range(tile, tile + 1)), plan.n_saved), 1
-        else:
-            room, axis = _empty(plan.accumulator_shape, plan.n_saved), 0
-        sink = RemoteSink(room, axis, self.stop)
-        self.sinks.append(sink)
-        return sink
-
-
-def _empty(shapes: PyTree, *lead: int) -> PyTree:
+def empty_arrays(shapes: PyTree, *lead: int) -> PyTree:
     """Room for so many of each."""
     return jax.tree.map(lambda s: np.empty((*lead, *s.shape), s.dtype), shapes)
 
@@ -185,9 +115,9 @@ class MemorySink:
         self.arrays, self.axis, self.saved = arrays, axis, 0
         self.leaves = jax.tree.leaves(arrays)
 
-    def restore(self, points: StepState) -> tuple[int, StepState]:
-        """At the beginning."""
-        return 0, points
+    def restore(self, initial: Callable[[], StepState]) -> tuple[int, StepState]:
+        """Begin with the initial state."""
+        return 0, initial()
 
     def add(self, at: int, rows: PyTree) -> None:
         """Put the rows where they belong."""
@@ -198,26 +128,12 @@ class MemorySink:
     def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
         """Memory needs no checkpoint."""
 
-    def close(self) -> PyTree:
-        """Accumulators; where the run was stopped early, what was not reached is marked as such."""
+    def close(self) -> None:
+        """Fill the rows that the run did not reach with NaN, or 0 for integers."""
         for a in self.leaves:
             if self.saved < a.shape[self.axis]:
                 a[(slice(None),) * self.axis + (slice(self.saved, None),)] = np.nan if a.dtype.kind in "fc" else 0
-        return self.arrays if self.axis == 0 else None
 
-
-class Cancelled(Exception):
-    """A tile that nobody waits for any more."""
-
-
-class RemoteSink(MemorySink):
-    """Memory of another process, which is left when it is no longer wanted."""
-
-    def __init__(self, arrays: PyTree, axis: int, stop: Any):
-        super().__init__(arrays, axis)
-        self.stop = stop
-
-    def checkpoint(self, n: int, points: Callable[[], StepState]) -> None:
-        """Look whether it is still wanted."""
-        if self.stop.is_set():
-            raise Cancelled
+    def accumulators(self) -> PyTree:
+        """Return the accumulators of all saved times."""
+        return self.arrays

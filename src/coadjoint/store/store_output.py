@@ -2,13 +2,11 @@
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import PyTree
 
 from ..runtime.backends.base import Program
 from ..runtime.plan import Plan
@@ -18,7 +16,6 @@ from ..runtime.variable_names import named_leaves
 from .checkpoints import Checkpoint
 from .diagnostics import DIAGNOSTICS
 from .interrupts import Stopped
-from .locks import batch_locks
 from .reading import Stored, contents
 from .schema import rows_back
 from .store_sink import BatchSink, StoreSink
@@ -26,9 +23,7 @@ from .zarr_files import collected
 
 if TYPE_CHECKING:
     from .recorder import Store
-    from .remote_writer import RemoteStore
-
-_PATIENCE = 10.0  # seconds that workers have to commit
+    from .remote_writer import StoreDistribution
 
 
 class StoreOutput:
@@ -101,7 +96,7 @@ class StoreOutput:
             for first in list(self.totals):
                 group = self.totals.pop(first)
                 for batch in self._group(first):
-                    found = self._checkpoint(batch)
+                    found = self.checkpoint_of(batch)
                     if batch not in group and found is not None:
                         count = min(self.plan.batch_size, (self.plan.members or 1) - batch * self.plan.batch_size)
                         group[batch] = {name: x[:count] for name, x in found.totals.items()}
@@ -133,42 +128,20 @@ class StoreOutput:
             return f" {self.store.path} contains the run up to {self.last.reached()}."
         return f" {self.store.path} contains each member up to its last checkpoint."
 
-    def remote(self) -> "RemoteStore":
-        """Return the same store for another process, which must see it under the same name."""
-        from .remote_writer import RemoteStore
+    def distribution(self) -> "StoreDistribution":
+        """Return the part of the output that clusters use."""
+        from .remote_writer import StoreDistribution
 
-        return RemoteStore(self.store.path.absolute(), self.store.layout.bare(), self.run, self.store.token)
+        return StoreDistribution(self)
 
-    def collect(self, batch: int, rows: PyTree) -> None:
-        """Receive a batch from a worker, which has written its rows to the store."""
-        found = self._checkpoint(batch)
-        assert found is not None
-        count = self.plan.count_members(range(batch, batch + 1))
-        self.add_totals(batch, {name: np.atleast_1d(x)[:count] for name, x in found.totals.items()})
-
-    def _checkpoint(self, batch: int) -> Checkpoint | None:
+    def checkpoint_of(self, batch: int) -> Checkpoint | None:
         """Read the checkpoint of a batch that another process may have written."""
         self.store.manifest.load_batch(self.number(batch))
         return self.store.checkpoints.read(self.number(batch))
 
-    def mark_failed(self, batch: int) -> None:
-        """Keep the batch up to its last checkpoint."""
-
-    def check(self) -> None:
-        """Raise if the run was interrupted."""
-        if self.store.stop.is_set():
-            raise self.stopped(f"stopped;{self.recovery_hint()} Resume with: {self.store.resume_command()}")
-
     def stopped(self, message: str) -> Stopped:
         """Return the error that ends a run, with the signal that was received."""
         return Stopped(message, getattr(self.store.stop, "number", signal.SIGINT))
-
-    def drain(self) -> None:
-        """Wait until all workers have committed and released their locks."""
-        end, quiet = time.monotonic() + _PATIENCE, 0
-        while quiet < 3 and time.monotonic() < end:
-            quiet = 0 if any(lock.owner() for lock in batch_locks(self.store.path)) else quiet + 1
-            time.sleep(0.1)
 
     def _load(self, outcome: RunSummary) -> Any:
         """Read the whole run into memory."""

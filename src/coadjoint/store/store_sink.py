@@ -79,26 +79,28 @@ class BatchSink(ABC):
 
     # The protocol of a sink.
 
-    def restore(self, points: StepState) -> tuple[int, StepState]:
-        """Return the first step and the state before it: the given one, or that of the checkpoint."""
+    def restore(self, initial: Callable[[], StepState]) -> tuple[int, StepState]:
+        """Return the first step and the state before it: that of the checkpoint, or step 0 and `initial()`."""
         self.store.manifest.load_batch(self.number)
         found = self.store.checkpoints.read(self.number)
         self.commits = self.store.manifest.numbers[self.number]
         if found is None:
+            points = initial()
             self.marked = (0, lambda: points)
             return 0, points
         self.commits = max(self.commits, found.commit)
-        expected, there = self._leaves(points), self.store.checkpoints.whole(found)
+        shapes, structure = jax.tree_util.tree_flatten_with_path(self.plan.checkpoint_shape)
+        lead = () if self.plan.members is None else (self.plan.batch_size,)
+        expected = {jax.tree_util.keystr(k): ((*lead, *s.shape), s.dtype) for k, s in shapes}
+        there = self.store.checkpoints.whole(found)
         kept = {name.removeprefix(_ROWS): x[None] for name, x in there.items() if name.startswith(_ROWS)}
         leaves = {name: x for name, x in there.items() if not name.startswith(_ROWS)}
-        kinds = lambda named: {name: (x.shape, x.dtype) for name, x in named.items()}
-        if kinds(leaves) != kinds(expected):
+        if {name: (x.shape, x.dtype) for name, x in leaves.items()} != expected:
             raise StoreError(
                 f"{self.store.checkpoints.path(self.number)} does not fit this run: it contains another state of the "
                 f"integrator than {type(user_method(self.plan.integrator)).__name__} has."
             )
-        shapes, structure = jax.tree.flatten(points)
-        arrays = [leaves[name].reshape(x.shape) for name, x in zip(expected, shapes, strict=True)]
+        arrays = [leaves[name] if lead else leaves[name][None] for name in expected]
         found_points = jax.tree.unflatten(structure, arrays)
         self.saved = found.rows
         if self.store.layout.keeps_rows:
@@ -137,14 +139,14 @@ class BatchSink(ABC):
         due = (due and (self.saving is None or settle)) or waiting >= _BUFFER
         return settle | (COMMIT if due else 0) | (STOP if self.store.stop.is_set() else 0)
 
-    def close(self) -> PyTree:
-        """Commit the rest and the solver statistics; return the accumulators of a reducer."""
+    def close(self) -> None:
+        """Commit the rest and the solver statistics."""
         self._settle()
         if self.agreed(COMMIT if self.marked[0] != self.committed else 0):
             self.commit()
-        return self._end()
+        self._end()
 
-    def _end(self) -> PyTree:
+    def _end(self) -> None:
         """Finish after the last commit."""
         self._settle()
         n, points = self.marked
@@ -152,13 +154,14 @@ class BatchSink(ABC):
         count = self._members.stop - self._members.start
         values = totals_of(n, {name: np.asarray(x)[:count] for name, x in points().totals._asdict().items()})
         self._guard(lambda: self.output.add_totals(self.batch, values))
-        if self.plan.reduce is None:
-            return None
+
+    def accumulators(self) -> PyTree:
+        """Return the accumulators of all saved times."""
         if self.store.layout.keeps_rows:
             empty = (np.zeros((0, *s.shape), s.dtype) for s in jax.tree.leaves(self.plan.accumulator_shape))
             leaves = [x[0] for x in self.tail.values()] or list(empty)  # before the first of given times
         else:
-            leaves = [self._read(name, 0, self.plan.saved.up_to(n))[0] for name in self.names]
+            leaves = [self._read(name, 0, self.plan.saved.up_to(self.marked[0]))[0] for name in self.names]
         return jax.tree.unflatten(jax.tree.structure(self.plan.accumulator_shape), leaves)
 
     def reached(self) -> str:

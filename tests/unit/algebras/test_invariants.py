@@ -10,7 +10,8 @@ import pytest
 
 import coadjoint as cj
 from coadjoint.algebras.casimirs import knows_all_casimirs
-from coadjoint.command import info, progress
+from coadjoint.command import info
+from coadjoint.runtime import health
 
 
 def constants(basis):
@@ -120,7 +121,7 @@ def test_the_orbit_is_in_stores_in_info_and_in_progress(tmp_path, capfd):
     # It is the orbit that is seen: a state of the same length elsewhere.
     plan = types.SimpleNamespace(system=system)
     other = mu[::-1] * np.where(np.arange(21) % 2, 1.0, -1.0)
-    assert progress.casimir_error(plan, other[None], mu[None]) > 1e-3
+    assert health.casimir_error(plan, other[None], mu[None]) > 1e-3
     assert info.summary(_of_a_body(tmp_path / "body.zarr"))["orbit_error"] is None
 
 

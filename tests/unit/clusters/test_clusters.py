@@ -148,9 +148,8 @@ def test_what_goes_to_a_worker_and_back_does_not_grow_with_members(client):
         mu0 = np.tile(MU0, (members, 1))
         options = {**RUN, "members": members, "t0": 0.0, "driver": None, "params": None, "reduce": None, "save": None}
         made = plan_ensemble(SYSTEM, mu0, **options, group=False, throw=True, backend="auto", stored=False)
-        sizes.append(
-            len(serialization.pack(made, prepare_program(made), Memory(made), serialization.environment()).data)
-        )
+        output = Memory(made).distribution()
+        sizes.append(len(serialization.pack(made, prepare_program(made), output, serialization.environment()).data))
     assert sizes[0] == pytest.approx(sizes[1], abs=16)
 
 
@@ -251,21 +250,21 @@ def failing(tile):
     """On a worker, from now on: this tile fails."""
     from coadjoint.clusters import worker
 
-    usual = worker.run_tiles
+    usual = worker.run_batches
 
-    def run_tiles(plan, program, numbers, *rest):
+    def run_batches(context, numbers):
         if tile in numbers:
             raise ZeroDivisionError("by hand")
-        return usual(plan, program, numbers, *rest)
+        return usual(context, numbers)
 
-    worker.run_tiles = run_tiles
+    worker.run_batches = run_batches
     worker.usual = usual
 
 
 def mended():
     from coadjoint.clusters import worker
 
-    worker.run_tiles = worker.usual
+    worker.run_batches = worker.usual
 
 
 def test_a_tile_that_fails_is_named_and_takes_others_along_only_if_asked_to(client, tmp_path):
@@ -594,7 +593,7 @@ def test_a_worker_without_a_gpu_is_refused(monkeypatch):
     plan = plan_ensemble(SYSTEM, MU0, members=4, t1=0.1, dt=0.1, key=0, **about)
     program = prepare_program(plan)
     monkeypatch.setattr(type(program), "backend", "native-gpu")
-    package = pack(plan, program, Memory(plan), environment() | {"same machine": False})
+    package = pack(plan, program, Memory(plan).distribution(), environment() | {"same machine": False})
     with pytest.raises(WorkerRejected, match="backend='native-gpu' cannot take this run"):
         _opened(package, "tcp://10.0.0.1:1")
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import coadjoint as cj
 from coadjoint.command.cli import app
 from coadjoint.command.progress import combined_health
-from coadjoint.runtime.progress import Health
+from coadjoint.runtime.health import Health
 
 BODY = """
 [model]

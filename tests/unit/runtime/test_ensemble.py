@@ -369,8 +369,8 @@ def test_tiles_of_few_steps_are_stepped_as_one(monkeypatch):
     top, mu0 = cj.models.heavy_top()
     run = {"members": 16 * 1024 + 5, "t1": 0.03, "dt": 0.01, "key": 1}
     begun = []
-    run_tiles = loop.run_tiles
-    monkeypatch.setattr(loop, "run_tiles", lambda *args: begun.append(args[2]) or run_tiles(*args))
+    run_batches = loop.run_batches
+    monkeypatch.setattr(loop, "run_batches", lambda *args: begun.append(args[1]) or run_batches(*args))
     together = cj.ensemble(top, mu0, **run)
     monkeypatch.setattr(native, "_MOST", 1)
     alone = cj.ensemble(top, mu0, **run)

@@ -15,7 +15,7 @@ HERE = Path(__file__).parents[1]
 PAGES = {
     "systems": ("Systems, noise, friction, heat", ("coadjoint.systems", "coadjoint.noises", "coadjoint.baths")),
     "algebras": ("Lie algebras", ("coadjoint.algebras",)),
-    "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.runtime",)),
+    "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.runtime", "coadjoint.report")),
     "integrators": ("Integrators", ("coadjoint.integrators", "coadjoint.numerics.rootfind")),
     "drivers": ("Drivers: Brownian and prescribed paths", ("coadjoint.drivers",)),
     "stores": ("Stores and experiments", ("coadjoint.store", "coadjoint.experiments")),

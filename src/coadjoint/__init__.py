@@ -71,6 +71,7 @@ if _TYPE_CHECKING:
     )
     from .numerics.quaternions import quaternion_to_rotation, rotation_to_quaternion
     from .numerics.rootfind import SolveInfo
+    from .report.structure_factor import structure_factor
     from .runtime.ensemble import ensemble
     from .runtime.gradients.info import GradientInfo, last_gradient_info
     from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
@@ -104,6 +105,7 @@ _PUBLIC = {
     ),
     ".numerics.quaternions": "quaternion_to_rotation rotation_to_quaternion",
     ".numerics.rootfind": "SolveInfo",
+    ".report.structure_factor": "structure_factor",
     ".runtime.ensemble": "ensemble",
     ".runtime.reducers": "Covariance Mean Quantiles Reducer",
     ".runtime.gradients.info": "GradientInfo last_gradient_info",
@@ -201,6 +203,7 @@ __all__ = [
     "salt",
     "sample",
     "solve",
+    "structure_factor",
     "white_torque",
 ]  # fmt: skip
 

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, PyTree
 from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from .algebras.base import Element, LieAlgebra, State
+from .algebras.product import Product
 from .noises import Noise
 from .numerics import validation
 from .numerics.signatures import check_function
@@ -50,8 +51,9 @@ def double_bracket(system: System, *, friction: Any, fields: Any = None) -> Syst
     ----------
     system : System
         The system without friction.
-    friction : float or callable
-        θ > 0, a rate per unit of h, or a function θ(t) of time.
+    friction : float, array_like or callable
+        θ > 0, a rate per unit of h, or a function θ(t) of time. On a `Product` also one for each factor, site after
+        site: none below 0, and not all 0.
     fields : array_like, optional
         e_1 … e_M, a stack of elements of the algebra, or one element. The default is a basis that is orthonormal in the
         pairing, for which ν♯ = ν in coordinates.
@@ -63,7 +65,7 @@ def double_bracket(system: System, *, friction: Any, fields: Any = None) -> Syst
     Raises
     ------
     TypeError, ValueError
-        If `friction` is not a positive number, or if `fields` are not elements of the algebra.
+        If `friction` is no positive number or array by factor, or if `fields` are not elements of the algebra.
     """
     _check_system("double_bracket", system)
     return _bathed(system, {"friction": friction}, _fields(system, fields))
@@ -84,13 +86,15 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
     ----------
     system : System
         The system without friction and noise.
-    temperature : float or callable
-        T > 0, in the units of h, or a function T(t) of time, as in annealing.
-    friction : float or callable
-        θ > 0, a rate per unit of h, or a function θ(t) of time.
+    temperature : float, array_like or callable
+        T > 0, in the units of h, or a function T(t) of time, as in annealing. On a `Product`, such as a spin lattice,
+        also one temperature for each factor, site after site, as in heat conduction: none below 0, and not all 0.
+    friction : float, array_like or callable
+        θ > 0, a rate per unit of h, or a function θ(t) of time; on a `Product` also one for each factor. A site with
+        θ = 0 has no contact with the bath. exp(−h/T) is stationary if all sites in contact have the same temperature.
     fields : array_like, optional
         e_1 … e_M, a stack of elements of the algebra, or one element. The default is a basis that is orthonormal in the
-        pairing, so M is the dimension of the algebra.
+        pairing, so M is the dimension of the algebra. Rates by factor need the default.
 
     Returns
     -------
@@ -99,7 +103,8 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
     Raises
     ------
     TypeError, ValueError
-        If `temperature` or `friction` is not a positive number, or if `fields` are not elements of the algebra.
+        If `temperature` or `friction` is no positive number or array by factor, or if `fields` are not elements of the
+        algebra.
 
     Warns
     -----
@@ -138,7 +143,12 @@ class _BathNoise(Noise):
 
     def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
         """σ Σ_i e_i dWⁱ."""
-        sigma = jnp.sqrt(self.sigma2(params))
+        sigma2 = self.sigma2(params)
+        if jnp.ndim(sigma2):  # by factor, where 0 has a derivative of 0
+            positive = sigma2 > 0.0
+            sigma = jnp.where(positive, jnp.sqrt(jnp.where(positive, sigma2, 1.0)), 0.0)
+            return self.algebra.value.element(_spread(self.algebra.value, sigma) * dS)
+        sigma = jnp.sqrt(sigma2)
         if self.fields is None:
             return self.algebra.value.element(sigma * dS)
         return jnp.tensordot(sigma * dS, self.fields, axes=1)
@@ -176,8 +186,9 @@ class _Inner(Noise):
 def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> System:
     """The system with friction, and with noise if the rates have a temperature."""
     algebra, s = system.algebra, system.sign
-    functions = {name: _function_of_time(name, rate) for name, rate in rates.items() if callable(rate)}
-    params = {name: _positive(name, rate) for name, rate in rates.items() if name not in functions}
+    sites = len(algebra.factors) if isinstance(algebra, Product) and fields is None else None
+    functions = {name: _function_of_time(name, rate, sites) for name, rate in rates.items() if callable(rate)}
+    params = {name: _positive(name, rate, sites) for name, rate in rates.items() if name not in functions}
     if system.params is not None:
         params["system"] = system.params
     timed = system.timed or bool(functions)
@@ -199,7 +210,7 @@ def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> Syst
         pull = algebra.ad_star(inside(p, t).energy_gradient(mu), mu)
         if fields is not None:
             pull = jnp.tensordot(jax.vmap(lambda e: algebra.pairing(pull, e))(fields), fields, axes=1)
-        return s * rate("friction", p, t) * pull
+        return s * _spread(algebra, rate("friction", p, t)) * pull
 
     noise: list[Noise] = [_Inner(n, (timed, system.timed)) for n in system.noises]
     if "temperature" in rates:
@@ -222,13 +233,40 @@ def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> Syst
     )
 
 
-def _function_of_time(name: str, rate: Callable) -> Callable:
-    """A function rate(t) that returns a number above 0."""
+def _spread(algebra: LieAlgebra, rate: Any) -> Any:
+    """A rate by factor as one by coordinate."""
+    if jnp.ndim(rate) == 0:
+        return rate
+    assert isinstance(algebra, Product)
+    parts, first = [], 0
+    for dim, count in algebra.summands:
+        parts.append(jnp.broadcast_to(rate[first : first + count, None], (count, dim)).reshape(-1))
+        first += count
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+
+def _function_of_time(name: str, rate: Callable, sites: int | None) -> Callable:
+    """A function rate(t) that returns a number above 0, or one for each factor."""
     check_function(name, rate, ("t",), what="time")
     value = np.asarray(rate(0.0))
-    if value.shape != () or not value > 0:
+    if value.shape == () and not value > 0:
         raise ValueError(f"{name}(t) must return a number above 0, but {name}(0) is {value}.")
+    if value.shape:
+        _by_factor(f"{name}(0)", value, sites)
     return lambda t: jnp.asarray(rate(t), float)
+
+
+def _by_factor(name: str, value: Any, sites: int | None) -> np.ndarray:
+    """One number for each factor."""
+    found = np.asarray(validation.numbers(name, value, "a number above 0, or one for each factor", "fiu"), float)
+    if sites is None:
+        hint = "rates by factor need a Product and the default fields"
+        raise TypeError(f"{name} must be a number above 0, not {value!r}: {hint}.")
+    if found.shape != (sites,):
+        raise ValueError(f"{name} must be one number, or one for each of {sites} factors, not of shape {found.shape}.")
+    if not (np.all(np.isfinite(found)) and np.all(found >= 0) and np.any(found > 0)):
+        raise ValueError(f"{name} must be finite, not below 0 and not 0 everywhere, but is {found}.")
+    return found
 
 
 def _check_system(name: str, system: Any) -> None:
@@ -242,11 +280,13 @@ def _check_system(name: str, system: Any) -> None:
         )
 
 
-def _positive(name: str, value: Any) -> Any:
-    """A positive number. Traced numbers are not checked, so that they can be differentiated."""
+def _positive(name: str, value: Any, sites: int | None) -> Any:
+    """A positive number, or one for each factor. Traced numbers are not checked, so that they can be differentiated."""
     if validation.is_traced(value):
         return value
     hint = "; double_bracket(system, friction=...) has friction and no noise" if name == "temperature" else ""
+    if np.ndim(value) == 1:
+        return _by_factor(name, value, sites)
     if np.ndim(value) != 0 or isinstance(value, (bool, str)) or not np.isreal(value):
         raise TypeError(f"{name} must be a number above 0, not {value!r}.")
     if not (np.isfinite(value) and value > 0):

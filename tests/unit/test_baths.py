@@ -326,3 +326,72 @@ def test_a_thousand_spins_are_solved_as_well_as_one():
     assert sol.stats.unsolved == 0
     assert sol.stats.most_iterations < 20  # 30 are allowed; one spin alone takes as many
     assert sol.stats.residual < 1e-14
+
+
+# ---------------------------------------------------------------------------------------------------- by site
+
+
+@pytest.fixture(scope="module")
+def spins():
+    """Three spins in a field, without coupling."""
+    return cj.models.spin_lattice((3,), coupling=0.0, field=(0, 0, 1.0), S0=np.tile([0.6, 0.0, 0.8], (3, 1)))
+
+
+def test_each_site_has_the_distribution_of_its_temperature(spins):
+    """The mean of S_z is coth(B/T) − T/B at each site; a site without friction precesses."""
+    T = np.array([0.2, 0.5, 2.0])
+    options = {"members": 2048, "t1": 8.0, "dt": 0.05, "key": 0, "save_every": 160, "integrator": cj.HeunMK()}
+    across = lambda mu: mu.reshape(3, 3)[:, 2]
+    bath = cj.heat_bath(spins[0], temperature=T, friction=1.0)
+    z = cj.ensemble(bath, spins[1], save=across, **options).saved[:, -1]
+    langevin = 1 / np.tanh(1 / T) - T
+    assert np.all(np.abs(z.mean(0) - langevin) < 4 * z.std(0) / np.sqrt(2048))
+    alone = cj.heat_bath(spins[0], temperature=0.5, friction=[1.0, 0.0, 1.0])
+    z = cj.ensemble(alone, spins[1], save=across, **options | {"members": 8}).saved[:, -1]
+    assert np.abs(z[:, 1] - 0.8).max() < 1e-14 and z[:, 0].std() > 0.01
+
+
+def test_equal_sites_are_one_bath(spins):
+    one = cj.heat_bath(spins[0], temperature=0.3, friction=0.7)
+    each = cj.heat_bath(spins[0], temperature=[0.3] * 3, friction=[0.7] * 3)
+    a, b = (cj.solve(bath, spins[1], t1=1.0, dt=0.05, key=0, integrator=cj.HeunMK()).mu for bath in (one, each))
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-15)
+    of = lambda T: cj.solve(
+        each.with_params(each.params | {"temperature": T}), spins[1], t1=0.2, dt=0.05, key=0, integrator=cj.HeunMK()
+    ).mu[-1, 2]
+    slope = jax.grad(of)(jnp.array([0.3, 0.0, 0.3]))
+    assert np.all(np.isfinite(slope)) and slope[0] != 0.0
+
+
+def test_factors_of_different_size():
+    """Friction at the second factor alone: the first one conserves its energy."""
+    algebra = cj.Product(cj.SO3(), cj.SE3())
+    system = cj.System(algebra, lambda mu: 0.5 * mu @ (mu / jnp.arange(1.0, 10.0)))
+    cold = cj.double_bracket(system, friction=[0.0, 0.5])
+    start = np.array([0.3, 0.4, 0.5, 1.0, 0.2, 0.3, 0.1, 0.8, 0.6])
+    mu = cj.solve(cold, start, t1=1.0, dt=0.01, integrator=cj.RKMK("rk4")).mu
+    first, second = (0.5 * np.sum(mu[:, cut] ** 2 / np.arange(1.0, 10.0)[cut], 1) for cut in (slice(3), slice(3, 9)))
+    assert np.ptp(first) < 1e-9 and np.all(np.diff(second) < 0)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"temperature": [0.1, 0.2]}, "temperature must be one number, or one for each of 3 factors"),
+        ({"temperature": [0.1, -0.2, 0.1]}, "not below 0"),
+        ({"temperature": [0.0, 0.0, 0.0]}, "not 0 everywhere"),
+        ({"temperature": [0.1] * 3, "fields": np.eye(9)}, "rates by factor need a Product and the default fields"),
+    ],
+)
+def test_temperatures_by_site_that_are_not_valid(spins, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        cj.heat_bath(spins[0], friction=1.0, **options)
+
+
+def test_an_experiment_file_with_temperatures_by_site(tmp_path):
+    tables = {
+        "model": {"name": "spin_lattice", "shape": [3]},
+        "bath": {"friction": 0.1, "temperature": [0.1, 0.2, 0.3]},
+    }
+    run = cj.run(tables | {"run": {"t1": 0.2, "dt": 0.1, "key": 0, "integrator": "HeunMK"}}, tmp_path / "run.zarr")
+    assert run.mu.shape == (3, 9)

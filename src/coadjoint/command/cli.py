@@ -46,6 +46,7 @@ class What(StrEnum):
     field = "field"
     spectrum = "spectrum"
     statistics = "statistics"
+    structure = "structure"
     animation = "animation"
     globe = "globe"
 

@@ -8,8 +8,8 @@ from ..systems import System
 from .schema import ExperimentError, check_keys, first_line, shown
 
 ABOUT_BATH = {
-    "friction": "θ, the rate of energy loss",
-    "temperature": "T, in units of the energy; default: friction only",
+    "friction": "θ, the rate of energy loss, or one per site",
+    "temperature": "T, in units of the energy, or one per site; default: friction only",
     "fields": "elements of the algebra, as rows (a basis)",
 }
 
@@ -21,8 +21,9 @@ def check_bath(table: Any) -> dict[str, Any]:
         raise ExperimentError(f"bath.friction is missing: {ABOUT_BATH['friction']}.")
     for key in ("friction", "temperature"):
         value = table.get(key, 1.0)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise ExperimentError(f"bath.{key} must be a number above 0, not {shown(value)}.")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+        if not number and not isinstance(value, list):
+            raise ExperimentError(f"bath.{key} must be a number above 0, not {shown(value)}; by site, a list.")
     return table
 
 

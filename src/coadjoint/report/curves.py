@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from . import plotting
 from .selection import Series, word
@@ -50,7 +51,8 @@ def explain(fig: Any, axes: Any, series: Sequence[Series], bar: tuple[str, np.nd
         return
     key, values = bar
     cut = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.95, 256)))
-    fig.colorbar(ScalarMappable(Normalize(values.min(), values.max()), cut), ax=axes, label=key)
+    whole = MaxNLocator(integer=True) if np.all(values == np.rint(values)) else None
+    fig.colorbar(ScalarMappable(Normalize(values.min(), values.max()), cut), ax=axes, label=key, ticks=whole)
     rest = {} if key == "run" else {k for k in series[0].swept if k != key}
     used: dict[Any, str] = {}
     for one, style in zip(series, styles(series)[0], strict=True):

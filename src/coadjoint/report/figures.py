@@ -1,4 +1,4 @@
-"""Figures of the contents of a store: Casimirs, energy, trajectory, field, spectrum and statistics."""
+"""Figures of the contents of a store: Casimirs, energy, trajectory, field, spectrum, statistics, structure factor."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from ..fluids.flow import FluidFlow
 from ..runtime.results import scaled_errors
 from ..store.atomic_io import StoreError
 from ..store.reading import read_header
-from . import curves, fluids, plotting
+from . import curves, fluids, plotting, structure_factor
 from .selection import Figured, Selection, Series, read
 from .statistics import statistics
 
@@ -329,4 +329,5 @@ KINDS: dict[str, Callable[[Figured], Figure]] = {
     "field": field,
     "spectrum": spectrum,
     "statistics": statistics,
+    "structure": structure_factor.figure,
 }

@@ -78,7 +78,7 @@ class Figured(NamedTuple):
     def about(self) -> str:
         """The model, the methods, and the run and member that are shown, for a title."""
         swept = {word(v) for s in self.series for k, v in s.swept.items() if k in ("integrator", "run.integrator")}
-        words = [self.model, " and ".join(m for m in method_names(self.header) if not swept or m in swept)]
+        words = [self.model, _listed([m for m in method_names(self.header) if not swept or m in swept])]
         if len(self.series) == 1:
             words.append(", ".join(f"{k} = {word(v)}" for k, v in self.series[0].swept.items() if word(v) not in swept))
         words.append("" if self.member is None else f"member {self.member}")
@@ -118,6 +118,10 @@ class Figured(NamedTuple):
         """The fluid of the model of a run; None if it is not a fluid."""
         arguments = self.model_arguments(series)
         return None if arguments is None else known_models()[self.model](**arguments)[0].flow
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def read(path: Path, selection: Selection) -> Figured:

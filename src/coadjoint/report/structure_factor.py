@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _UNEVEN = 1e-6  # largest difference of intervals between saved times, relative to them
 _PATHS = {1: ("Γ", "X"), 2: ("Γ", "X", "M", "Γ"), 3: ("Γ", "X", "M", "Γ", "R")}
 _POINTS = {"Γ": (0, 0, 0), "X": (1, 0, 0), "M": (1, 1, 0), "R": (1, 1, 1)}  # in units of half a reciprocal vector
-_SHOWN = 1e-4  # the part of the largest value down to which a figure shows frequencies
+_SHOWN = 0.02  # the part of the largest value at its wave vector down to which a figure shows frequencies
 _DECADES = 5
 
 
@@ -134,14 +134,17 @@ def figure(shown: "Figured") -> "Figure":
     places = np.concatenate([line[int(k > 0) :] for k, line in enumerate(at)])
     S = found["S"].values[tuple((k + n // 2) % n for k, n in zip(places.T, sides, strict=True))]
     omega = found["omega"].values
-    keep = (omega >= 0) & (omega <= 1.2 * max(omega[S.max(0) > _SHOWN * S.max()].max(), omega[omega > 0].min()))
+    moving = omega >= 2 * omega[omega > 0].min()  # not the static order, whose peak is far higher
+    peaks = S[:, moving].max(1)
+    keep = (omega >= 0) & (omega <= omega[moving][(S[:, moving] > _SHOWN * peaks[:, None]).any(0)].max())
     fig = plotting.figure(plotting.PAGE, 3.6)
     ax = fig.subplots()
-    norm = mpl.colors.LogNorm(S.max() * 10.0**-_DECADES, S.max())
+    norm = mpl.colors.LogNorm(max(0.1 * peaks.min(), peaks.max() * 10.0**-_DECADES), peaks.max())
     values = np.maximum(S[:, keep].T, norm.vmin)
     image = ax.pcolormesh(np.arange(len(places)), omega[keep], values, norm=norm, shading="nearest", rasterized=True)
     fig.colorbar(image, ax=ax, label="$S(q, ω)$")
     ticks = np.cumsum([0, *(len(line) - 1 for line in at)])
+    ax.grid(False)
     ax.set_xticks(ticks, names)
     ax.set(xlabel="wave vector $q$", ylabel="frequency $ω$")
     about = shown._replace(series=[series])

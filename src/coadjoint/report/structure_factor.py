@@ -119,7 +119,7 @@ def _spins(run: Any, sides: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 def figure(shown: "Figured") -> "Figure":
     """S(q, ω) along lines between points of high symmetry, for a run of `spin_lattice`."""
-    import matplotlib as mpl
+    from matplotlib.colors import LogNorm
 
     from . import plotting
 
@@ -139,7 +139,7 @@ def figure(shown: "Figured") -> "Figure":
     keep = (omega >= 0) & (omega <= omega[moving][(S[:, moving] > _SHOWN * peaks[:, None]).any(0)].max())
     fig = plotting.figure(plotting.PAGE, 3.6)
     ax = fig.subplots()
-    norm = mpl.colors.LogNorm(max(0.1 * peaks.min(), peaks.max() * 10.0**-_DECADES), peaks.max())
+    norm = LogNorm(max(0.1 * peaks.min(), peaks.max() * 10.0**-_DECADES), peaks.max())
     values = np.maximum(S[:, keep].T, norm.vmin)
     image = ax.pcolormesh(np.arange(len(places)), omega[keep], values, norm=norm, shading="nearest", rasterized=True)
     fig.colorbar(image, ax=ax, label="$S(q, ω)$")

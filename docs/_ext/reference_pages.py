@@ -13,11 +13,14 @@ HERE = Path(__file__).parents[1]
 
 # Page, title, and the modules whose public names it has. What fits nowhere is on the last page.
 PAGES = {
-    "systems": ("Systems, noise, friction, heat", ("coadjoint.systems", "coadjoint.noises", "coadjoint.baths")),
+    "systems": (
+        "Systems, noise, friction, heat",
+        ("coadjoint.systems", "coadjoint.noises", "coadjoint.baths", "coadjoint.areas"),
+    ),
     "algebras": ("Lie algebras", ("coadjoint.algebras",)),
     "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.runtime", "coadjoint.report")),
     "integrators": ("Integrators", ("coadjoint.integrators", "coadjoint.numerics.rootfind")),
-    "drivers": ("Drivers: Brownian and prescribed paths", ("coadjoint.drivers",)),
+    "drivers": ("Drivers: the paths of noise", ("coadjoint.drivers",)),
     "stores": ("Stores and experiments", ("coadjoint.store", "coadjoint.experiments")),
     "study": ("Convergence studies", ("coadjoint.study",)),
     "models": ("Models", ()),
@@ -31,7 +34,7 @@ def public() -> dict[str, list[str]]:
     for name in cj.__all__:
         found = getattr(cj, name)
         if inspect.ismodule(found):
-            pages[name] = [f"coadjoint.{name}.{inner}" for inner in _inside(found)]
+            pages.setdefault(name, []).extend(f"coadjoint.{name}.{inner}" for inner in _inside(found))
         else:
             pages[_page(found.__module__)].append(f"coadjoint.{name}")
     return {page: sorted(names, key=str.lower) for page, names in pages.items() if names}

@@ -20,7 +20,7 @@ if "JAX_ENABLE_X64" not in _os.environ:
 _os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 if _TYPE_CHECKING:
-    from . import fluids, inputs, models
+    from . import drivers, fluids, inputs, models
     from .algebras import (
         SE3,
         SO3,
@@ -33,9 +33,10 @@ if _TYPE_CHECKING:
         StructureConstants,
         coadjoint_representation,
     )
+    from .areas import area_drift
     from .baths import double_bracket, heat_bath
     from .controls import Hold, hold
-    from .drivers import Brownian, Driver, Increment, Increments, Needs
+    from .drivers import OU, Brownian, Driver, FractionalBrownian, Increment, Increments, Jumps, Needs
     from .experiments.experiment import resume, run
     from .experiments.schema import ExperimentError
     from .integrators import (
@@ -88,14 +89,15 @@ __version__ = "0.1.0"
 
 # The module of each public name. Static checkers read the imports above instead.
 _PUBLIC = {
-    ".": "fluids inputs models",
+    ".": "drivers fluids inputs models",
     ".algebras": (
         "CentralExtension LieAlgebra MagneticSU Product SE3 SO3 SU Semidirect StructureConstants "
         "coadjoint_representation"
     ),
+    ".areas": "area_drift",
     ".baths": "double_bracket heat_bath",
     ".controls": "Hold hold",
-    ".drivers": "Brownian Driver Increment Increments Needs",
+    ".drivers": "Brownian Driver FractionalBrownian Increment Increments Jumps Needs OU",
     ".experiments.experiment": "resume run",
     ".experiments.schema": "ExperimentError",
     ".integrators": (
@@ -120,6 +122,7 @@ _PUBLIC = {
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = [
+    "OU",
     "RKMK",
     "SE3",
     "SO3",
@@ -145,6 +148,7 @@ __all__ = [
     "Exp",
     "ExperimentError",
     "FirstPassage",
+    "FractionalBrownian",
     "GradientInfo",
     "Heun",
     "HeunMK",
@@ -154,6 +158,7 @@ __all__ = [
     "Increments",
     "Integrator",
     "IsospectralMidpoint",
+    "Jumps",
     "LieAlgebra",
     "LieMidpoint",
     "LieTrotter",
@@ -184,9 +189,11 @@ __all__ = [
     "TimeAverage",
     "Trapezoidal",
     "UnsolvedStepError",
+    "area_drift",
     "coadjoint_representation",
     "convergence",
     "double_bracket",
+    "drivers",
     "ensemble",
     "fluids",
     "heat_bath",

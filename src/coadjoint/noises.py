@@ -100,6 +100,35 @@ class HamiltonianNoise(Noise):
         return self.algebra.value.gradient(lambda m: self.h(m, *args), mu) * dS[0]
 
 
+class MixedNoise(Noise):
+    """Noises driven by correlated channels, dS = L dB: as noises that are driven by independent channels dB."""
+
+    traced: ClassVar[bool] = True
+    noises: tuple[Noise, ...]
+    mixing: Float[Array, "M M"]  # L
+    size: int = eqx.field(static=True)
+    additive: bool = eqx.field(static=True)
+
+    def apply(self, mu: State, dS: Float[Array, " M"], params: PyTree = None) -> Element:
+        """Σ_i ∂h_i/∂μ(μ) (L dB)^i."""
+        total: Any = 0.0
+        rest = self.mixing @ dS
+        for n in self.noises:
+            total, rest = total + n.apply(mu, rest[: n.size], params), rest[n.size :]
+        return total
+
+
+def mixed(noises: Sequence[Noise], mixing: np.ndarray) -> tuple[Noise, ...]:
+    """The noises as driven by independent channels dB, if their own channels are L dB."""
+    if any(isinstance(n, Stirring) for n in noises):
+        raise ValueError("correlation is not supported with white noise in a torque or with stirring of a fluid.")
+    if all(isinstance(n, Salt) for n in noises):
+        beta = jnp.concatenate([n.beta for n in noises if isinstance(n, Salt)])
+        return (Salt(jnp.tensordot(jnp.asarray(mixing.T), beta, axes=1)),)
+    size, additive = len(mixing), all(n.additive for n in noises)
+    return (MixedNoise(noises=tuple(noises), mixing=jnp.asarray(mixing), size=size, additive=additive),)
+
+
 class Stirring(Noise):
     """White noise Σ_i f_i dS^i that is added to the state itself, so the state leaves its orbit."""
 

@@ -17,7 +17,7 @@ from .algebras.cotangent import Cotangent
 from .callables import Tracer, check_params, names_received, received_values
 from .controls import Held, Law, as_holds, trace_law
 from .inputs import Use
-from .noises import HamiltonianNoise, SaltOfParams, Stirring
+from .noises import HamiltonianNoise, MixedNoise, SaltOfParams, Stirring
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import salt as salt
@@ -216,7 +216,8 @@ class System(eqx.Module):
         M = self.n_noise
         if M <= 1 or not self.additive:
             return self.additive
-        if any(isinstance(n, SaltOfParams) or (self.received and not isinstance(n, Salt)) for n in self.noises):
+        single = [k for n in self.noises for k in (n.noises if isinstance(n, MixedNoise) else (n,))]
+        if any(isinstance(n, SaltOfParams) or (self.received and not isinstance(n, Salt)) for n in single):
             return False  # other params may be given, and fields may change in time
         if self._stirred or M > _MOST_COMMUTING or validation.is_traced(self.noises):
             return False  # a torque does not commute with fields that turn it

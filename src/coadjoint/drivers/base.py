@@ -2,6 +2,7 @@
 
 import abc
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,6 +28,8 @@ class Needs:
         How often the method halves a step. The path is sampled in each of the 2^halvings parts.
     signs : int, default 0
         The number of independent Rademacher variables per step.
+    brownian : bool, default False
+        Whether terms of the method are means over Brownian motion, so that it supports no other path.
     """
 
     Z: bool = False
@@ -34,11 +37,30 @@ class Needs:
     third: bool = False  # and the areas with it
     halvings: int = 0  # the path in each of 2^halvings equal parts of the step, along a new axis
     signs: int = 0  # the number of Rademacher variables per step
+    brownian: bool = False  # whether terms of the method are means over Brownian motion
 
     @property
     def integrals(self) -> bool:
         """Whether the method needs anything beyond increments."""
         return self.Z or self.areas or self.third
+
+
+class JumpRows(eqx.Module):
+    """The jumps in one step, in the order of time.
+
+    Parameters
+    ----------
+    times : array, shape (C,)
+        Times as fractions of the step; 1 for empty rows.
+    sizes : array, shape (C, M)
+        The jumps of all channels; 0 for empty rows.
+    normals : array, shape (C, M), optional
+        Standard normals that divide the increments of Brownian channels at the jumps.
+    """
+
+    times: Float[Array, "*steps C"]
+    sizes: Float[Array, "*steps C M"]
+    normals: Float[Array, "*steps C M"] | None
 
 
 class Increment(eqx.Module):
@@ -61,6 +83,8 @@ class Increment(eqx.Module):
         Level 3 of the log-signature, Σ ℓ_ijk e_i⊗e_j⊗e_k, an element of the free Lie algebra.
     signs : array, optional
         Rademacher variables: ±1 with probability ½, independent of the path and of each other.
+    jumps : JumpRows, optional
+        The jumps in the step. S, Z and areas are those of the path between jumps.
     """
 
     S: Float[Array, "*steps M"]
@@ -69,6 +93,7 @@ class Increment(eqx.Module):
     areas: Float[Array, "*steps M M"] | None = None
     third: Float[Array, "*steps M M M"] | None = None
     signs: Float[Array, "*steps K"] | None = None
+    jumps: JumpRows | None = None
 
 
 def truncation_bound(dt: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -120,6 +145,16 @@ class Window(abc.ABC):
         block = self.block(member, first // BLOCK)
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first % BLOCK, count), block)
 
+    @property
+    def unit(self) -> int:
+        """The number of steps that native code draws at once, a power of two up to a block; 0 if XLA draws the path."""
+        return 0
+
+    @property
+    def subgrid(self) -> bool:
+        """Whether native code draws by `steps` rather than by `pair`."""
+        return False
+
     def pair(self, member: Int[Array, ""], k: Int[Array, ""]) -> Increment:
         """The increments of steps 2k and 2k + 1. Raises if this costs more than a part of a block."""
         raise NotImplementedError
@@ -138,6 +173,23 @@ class Driver(eqx.Module):
     @abc.abstractmethod
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> Window:
         """The window on blocks first … first + blocks − 1."""
+
+    def mixing(self, n_noise: int) -> Any:
+        """L, if the channels are L dB with the independent channels dB of the windows; None if they are independent."""
+        return None
+
+    def bound(self, n_noise: int) -> "Driver":
+        """The driver of so many channels, with traced functions in place of those that the user gave."""
+        return self
+
+    @property
+    def rough(self) -> bool:
+        """Whether increments determine the limit of methods only for SALT noises that commute."""
+        return False
+
+    def jump_tolerance(self) -> float | None:
+        """The tolerance of the equation of jumps; None if the path has no jumps."""
+        return None
 
     def blocks(self, n_noise: int) -> int:
         """The number of blocks that a window should contain."""

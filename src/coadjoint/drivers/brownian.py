@@ -12,6 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from ..numerics import random, validation
 from .base import BLOCK, Driver, Increment, Needs, Window, commutator, joined, truncation_bound
+from .correlation import checked_correlation, mixing_of
+from .grid import check_depth, check_grid, levels
 
 AREA_ERROR = 0.25  # C: a Lévy area over a time h is sampled with an rms error of at most C h^{3/2}
 
@@ -21,7 +23,7 @@ _MEAN, _COSINE, _SINE, _MEAN_TAIL, _AREA_TAIL, _SIGN = (k << 24 for k in range(1
 
 
 class Brownian(Driver):
-    """Independent Brownian motions from a key.
+    """Brownian motions from a key, independent by default.
 
     The increment of member k over step n of the base grid depends on (key, k, n) only. A run with dt = m·grid sums m
     increments of the base grid. A run with dt = grid/2^L refines the path by Brownian bridges. Two runs share one path
@@ -40,6 +42,8 @@ class Brownian(Driver):
     depth : int, optional
         The finest grid is grid/2^depth. The default is the least depth that the method needs: 0 for ΔZ and areas, and
         the smallest d with 2^d ≥ grid^{−½} for level 3 of the log-signature.
+    correlation : array_like, shape (M, M), optional
+        The correlation matrix of the motions. The default is the identity. Every method keeps its orders.
 
     Raises
     ------
@@ -50,31 +54,21 @@ class Brownian(Driver):
     key: random.Key
     grid: float | None = eqx.field(static=True)
     depth: int | None = eqx.field(static=True)
+    correlation: tuple[tuple[float, ...], ...] | None = eqx.field(static=True)
 
-    def __init__(self, key: Any = 0, grid: float | None = None, depth: int | None = None):
+    def __init__(self, key: Any = 0, grid: float | None = None, depth: int | None = None, correlation: Any = None):
         self.key = random.as_key(key)
         self.grid = None if grid is None else validation.positive("grid", grid)
-        self.depth = None if depth is None else validation.count("depth", depth, least=0)
-        if self.depth is not None and self.depth > 40:
-            raise ValueError(f"depth must be at most 40, not {depth}.")
+        self.depth = check_depth(depth)
+        self.correlation = checked_correlation(correlation)
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if dt is neither a multiple nor a dyadic fraction of the grid, or the path is not fine enough."""
-        m, level = _levels(self.grid, dt)
-        if steps >= 2**62:
-            raise ValueError(f"a run has at most 2^62 steps, not {steps}.")
-        if needs.halvings and m > 1:
-            raise ValueError(
-                f"steps are halved from the grid down, so dt must be grid/2^k, k ≥ 0, but dt = {dt:g} is {m} times "
-                f"grid = {self.grid:g}: take grid = {dt:g}."
-            )
-        below = level + needs.halvings
-        if needs.integrals and self.depth is not None and self.depth < below:
-            raise ValueError(
-                "the method needs integrals of the path, which are sampled on its finest grid, "
-                f"grid/2^depth = {(self.grid or dt) / 2**self.depth:g}, but its smallest step is "
-                f"{dt / 2**needs.halvings:g}: give Brownian(..., depth={below})."
-            )
+        check_grid("Brownian", self.grid, self.depth, steps, dt, needs)
+
+    def mixing(self, n_noise: int) -> Any:
+        """L, from the correlation matrix."""
+        return mixing_of(self.correlation, n_noise)
 
     def blocks(self, n_noise: int) -> int:
         """The number of blocks that a window should contain: any."""
@@ -82,7 +76,7 @@ class Brownian(Driver):
 
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "BrownianWindow":
         """The window. It contains no data, so it is the same for all blocks."""
-        m, level = _levels(self.grid, dt)
+        m, level = levels(self.grid, dt)
         grid = self.grid or dt
         traced: Any = (
             None if self.grid is None or level or needs.halvings else np.asarray(m)
@@ -132,22 +126,6 @@ def _tail(p: int) -> float:
     return float(np.pi**2 / 6 - np.sum(1.0 / np.arange(1, p + 1) ** 2.0))
 
 
-def _levels(grid: float | None, dt: float) -> tuple[int, int]:
-    """(m, L): dt = m·grid/2^L with m = 1 or L = 0."""
-    if grid is None:
-        return 1, 0
-    ratio = dt / grid
-    nearest = round(ratio)
-    if nearest >= 1 and abs(ratio - nearest) <= 1e-9 * nearest:
-        return nearest, 0
-    level = round(np.log2(1 / ratio))
-    if 1 <= level <= 40 and abs(ratio * 2.0**level - 1) <= 1e-9:
-        return 1, level
-    raise ValueError(
-        f"dt = {dt} does not fit grid = {grid}: dt must be a whole multiple of the grid, or grid/2, grid/4, …"
-    )
-
-
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BrownianWindow(Window):
@@ -158,9 +136,9 @@ class BrownianWindow(Window):
         ΔZ = (h/2)(D + a),   A_ij = ½(a_i D_j − a_j D_i) + (h/2π) Σ_r (1/r)(X_ir Y_jr − Y_ir X_jr),
 
     with X_r, Y_r the normals of the bridge's Fourier series and a = −(√(2h)/π) Σ_r X_r/r (Kloeden and Platen, 5.8). To
-    make ΔZ independent of the number p of modes, a is drawn first, and X_1 … X_p given a: from X′, a′ drawn freely X_r
-    = X′_r + k_r (a − a′), k_r = −3√2/(π r √h). The modes above p are replaced by independent normals of the same
-    variance (Mrongowius and Rößler 2022, after Wiktorsson 2001).
+    make ΔZ independent of the number p of modes, a is drawn first, and then X_1 … X_p given a. With X′ and a′ drawn
+    independently, X_r = X′_r + k_r (a − a′) and k_r = −3√2/(π r √h). The modes above p are replaced by independent
+    normals of the same variance (Mrongowius and Rößler 2022, after Wiktorsson 2001).
     """  # fmt: skip
 
     key: random.Key
@@ -172,6 +150,16 @@ class BrownianWindow(Window):
     below: int = field(metadata={"static": True})
     modes: Int[Array, ""]
     tail: Float[Array, ""]  # Σ_{r>p} 1/r²
+
+    @property
+    def unit(self) -> int:
+        """Normals come in pairs."""
+        return 2
+
+    @property
+    def subgrid(self) -> bool:
+        """Whether there is more to draw than increments of the base grid."""
+        return bool(self.level or self.needs.integrals)
 
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b."""

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..drivers import Brownian
 from ..integrators.tmk import TMK
 from ..runtime.backends import prepare_program
 from ..runtime.executors import executor_for
@@ -30,6 +29,7 @@ from ..store.reading import Stored, read_header
 from ..store.recorder import recording
 from ..store.schema import Axis
 from .bath import check_bath, in_bath
+from .driver import driver_of
 from .schema import (
     ExperimentError,
     check_model,
@@ -290,12 +290,12 @@ def _remove(path: Path) -> None:
 def _plan(system: Any, mu0: Any, run: dict[str, Any]) -> Plan:
     options: dict[str, Any] = {"t0": 0.0, "save_every": 1, "group": False, "throw": True, "members": 1, "key": None}
     options |= {"integrator": TMK(), "backend": "auto", "mu0": mu0, "reduce": None} | run
-    grid, depth = options.pop("grid", None), options.pop("depth", None)
+    driver, grid, depth = options.pop("driver", "Brownian"), options.pop("grid", None), options.pop("depth", None)
     key, members, mu0, reduce = (options.pop(name) for name in ("key", "members", "mu0", "reduce"))
     try:
         if system.n_noise and key is None:
             raise ExperimentError("run.key is missing: the model has noise, and the key says which path it takes.")
-        driver = Brownian(key, grid, depth) if system.n_noise else None
+        driver = driver_of(driver, key, grid, depth) if system.n_noise else None
         options |= {"key": None, "driver": driver, "save": None, "stored": True}
         if members == 1 and reduce is None:
             return plan_solve(system, mu0, **options)

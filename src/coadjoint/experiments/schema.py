@@ -229,10 +229,6 @@ def _flag(where: str, value: Any) -> bool:
     return value
 
 
-def _key(where: str, value: Any) -> int:
-    return validation.count(where, value, least=0)
-
-
 def _depth(where: str, value: Any) -> int:
     number = validation.count(where, value, least=0)
     if number > 40:
@@ -248,13 +244,14 @@ RUN: Mapping[str, Callable[[str, Any], Any]] = {
     "t0": _number,
     "t1": _number,
     "dt": _positive,
-    "key": _key,
+    "key": lambda where, value: validation.count(where, value, least=0),
     "members": validation.count,
     "save_every": validation.count,
     "save_at": lambda where, value: _state(where, value),
     "integrator": lambda where, value: check_integrator(where, value),
     "grid": _positive,
     "depth": _depth,
+    "driver": lambda where, value: value,  # `driver_of` checks it
     "group": _flag,
     "g0": lambda where, value: _state(where, value),
     "throw": _flag,
@@ -273,6 +270,7 @@ ABOUT_RUN = {
     "integrator": "a name, or a table with its options",
     "grid": "base grid of the Brownian path (dt)",
     "depth": "levels below the grid on which integrals of the path are sampled",
+    "driver": "driver of the noise: a name (Brownian), or a table with a name and options",
     "group": "also save the group element (false)",
     "g0": "initial group element, with group = true (the identity)",
     "throw": "stop at a step that does not converge (true)",
@@ -301,15 +299,15 @@ def check_run(table: Any) -> dict[str, Any]:
 
 def check_integrator(where: str, value: Any) -> Integrator:
     """An integrator from a name, or from a table with a name and options."""
-    return _from_table(where, value, known_integrators(), "TMK")
+    return from_table(where, value, known_integrators(), "TMK")
 
 
 def check_reducer(where: str, value: Any) -> Any:
     """A reducer from a name, or from a table with a name and options."""
-    return _from_table(where, value, known_reducers(), "Mean")
+    return from_table(where, value, known_reducers(), "Mean")
 
 
-def _from_table(where: str, value: Any, known: Mapping[str, Callable[..., Any]], default: str) -> Any:
+def from_table(where: str, value: Any, known: Mapping[str, Callable[..., Any]], default: str) -> Any:
     """The object that a name, or a table with a name and options, describes."""
     if isinstance(value, str):
         value = {"name": value}
@@ -337,7 +335,7 @@ def _option(where: str, kind: Any, value: Any) -> Any:
     if kind == reducers.Reducer | None:
         return check_reducer(where, value)
     if kind is Tau:
-        return _from_table(where, value, {"Exp": integrators.Exp, "Cayley": integrators.Cayley}, "Exp")
+        return from_table(where, value, {"Exp": integrators.Exp, "Cayley": integrators.Cayley}, "Exp")
     if kind is float:
         return _number(where, value)
     if kind is bool:

@@ -132,6 +132,10 @@ class Integrator(eqx.Module):
         solve = getattr(self, "solve", None)
         return self if solve is None else eqx.tree_at(lambda i: i.solve, self, solve.fast())
 
+    def differentiable(self) -> "Integrator":
+        """The same method for a run that JAX may differentiate in reverse."""
+        return self
+
     def failure(self, dt: float, residual: float) -> str:
         """The reason why steps failed, given the worst residual, and the fix: the end of a sentence."""
         if self.claims.casimirs or residual > _SOLVED:

@@ -64,11 +64,6 @@ class Dissipative(Integrator):
         return system.dissipate(mu + stirring_increment, 0.5 * dt), None, info
 
 
-def user_method(integrator: Integrator) -> Integrator:
-    """The method that the user chose, without the splitting that `wrap_dissipation` adds."""
-    return integrator.inner if isinstance(integrator, Dissipative) else integrator
-
-
 def wrap_dissipation(system: System, integrator: Integrator) -> Integrator:
     """The integrator, with the system's dissipation and stirring around it if it has any."""
     return Dissipative(inner=integrator) if system.is_split else integrator

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
+from ..areas import area_term
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, KnownFlow
 from .tmk import trapezoidal
-from .tmk_levy import area_term
 
 _MOST_NOISES = 32  # that do not commute: a block of steps has 8 megabytes of level 3 in each part
 
@@ -94,7 +94,7 @@ class TMK15(OrbitMethod):
 
     def needs(self, system: System) -> Needs:
         """ΔZ, and the log-signature to level 3 unless its brackets vanish."""
-        return Needs(Z=system.n_noise > 0, third=not system.commuting)
+        return Needs(Z=system.n_noise > 0, third=not system.commuting, brownian=system.n_noise > 0)
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment

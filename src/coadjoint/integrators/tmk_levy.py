@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
+from ..areas import area_term
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
@@ -81,7 +82,8 @@ class TMKLevy(OrbitMethod):
 
     def needs(self, system: System) -> Needs:
         """Areas, unless they would be multiplied by zero."""
-        return Needs(areas=system.n_noise > 1 and not system.commuting)
+        areas = system.n_noise > 1 and not system.commuting
+        return Needs(areas=areas, brownian=areas and system.additive)
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
@@ -103,20 +105,6 @@ def not_too_many(method: str, what: str, system: System) -> None:
             f"{method} needs {what} for each pair of noises, {M * (M - 1) // 2} in a step of {M} that do not commute; "
             f"it takes at most {_MOST_NOISES}: NinomiyaVictoir() is of weak order 2 with any number, TMK() needs none."
         )
-
-
-def area_term(system: System, mu: State, A: Float[Array, "M M"]) -> Element:
-    """s Σ_{i<j} A_ij c_ij(μ) = s Σ_j (½ [b_j, ∂h_j] + D²h_j ad*_{b_j} μ), b_j = Σ_i A_ij ∂h_i: M terms, not M²."""
-    algebra = system.algebra
-
-    def term(e: Float[Array, " M"], column: Float[Array, " M"]) -> Element:
-        b = system.noise(mu, column)
-        if system.additive:
-            return 0.5 * algebra.bracket(b, system.noise(mu, e))
-        field, derivative = jax.jvp(lambda m: system.noise(m, e), (mu,), (algebra.ad_star(b, mu),))
-        return 0.5 * algebra.bracket(b, field) + derivative
-
-    return system.sign * jnp.sum(jax.vmap(term)(jnp.eye(len(A)), A.T), axis=0)
 
 
 def mean_third_term(system: System, mu: State, dt: Float[Array, ""], W: Float[Array, " M"]) -> Element:

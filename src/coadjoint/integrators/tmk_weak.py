@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
+from ..areas import area_term
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
@@ -15,7 +16,7 @@ from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, KnownFlow
 from .tmk import trapezoidal
 from .tmk15 import drift_terms
-from .tmk_levy import area_term, mean_third_term, not_too_many
+from .tmk_levy import mean_third_term, not_too_many
 
 
 class TMKWeak(OrbitMethod):
@@ -84,7 +85,7 @@ class TMKWeak(OrbitMethod):
     def needs(self, system: System) -> Needs:
         """Rademacher variables for noises that do not commute."""
         M = system.n_noise
-        return Needs(signs=0 if system.commuting else M * (M - 1) // 2)
+        return Needs(signs=0 if system.commuting else M * (M - 1) // 2, brownian=M > 0)
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment

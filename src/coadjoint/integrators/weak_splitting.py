@@ -122,7 +122,7 @@ class NinomiyaVictoir(_WeakSplitting):
 
     def needs(self, system: System) -> Needs:
         """One Rademacher variable per step."""
-        return Needs(signs=int(system.n_noise > 1))
+        return Needs(signs=int(system.n_noise > 1), brownian=system.n_noise > 0)
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree
@@ -164,7 +164,7 @@ class BathSplitting(_WeakSplitting):
 
     def needs(self, system: System) -> Needs:
         """ΔZ."""
-        return Needs(Z=system.n_noise > 0)
+        return Needs(Z=system.n_noise > 0, brownian=system.n_noise > 0)
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree

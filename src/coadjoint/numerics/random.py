@@ -14,6 +14,7 @@ of the path) has the other channels and levels to itself.
 Reference: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC'11.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -228,6 +229,39 @@ class Numbers(NamedTuple):
     def normals(self, key: Key) -> Float[Array, "*at channels"]:
         """All stages at once."""
         return self.choose(*self.box_muller(*self.uniforms(key)))
+
+
+def uniforms_at(keys: Key, n: Int[Array, "..."]) -> Float[Array, "..."]:
+    """Numbers n of the stream of each key, uniform on [0, 1)."""
+    return _unit(threefry(keys, *split_uint64(n)))
+
+
+def log(u: Float[Array, "..."]) -> Float[Array, "..."]:
+    """ln u for 2⁻⁵² ≤ u ≤ 1."""
+    return _log(u)
+
+
+class Request(NamedTuple):
+    """Normals n of some channels on one level; `paired`: n is pairs (even, even + 1)."""
+
+    level: Any
+    channels: np.ndarray
+    n: Int[Array, " k"]
+    paired: bool
+
+
+def requested_normals(member: Key, requests: Sequence[Request]) -> list[Float[Array, "k channels"]]:
+    """The normals of several requests with equal numbers of channels, by one program: each site costs compile time."""
+    level = jnp.stack([jnp.asarray(r.level).astype(jnp.uint32) for r in requests])[:, None]
+    keys = threefry(member, level, jnp.asarray(np.stack([r.channels for r in requests]), jnp.uint32))
+    even = [r.n.reshape(-1, 2)[:, 0] if r.paired else r.n & ~1 for r in requests]
+    owner = np.repeat(np.arange(len(requests)), [len(n) for n in even])
+    own = Key(keys.a[owner], keys.b[owner])
+    both = _box_muller(*_uniform_pairs(own, jnp.concatenate(even)[:, None]))
+    ends, out = np.cumsum([0, *(len(n) for n in even)]), []
+    for r, a, b in zip(requests, ends[:-1], ends[1:], strict=True):
+        out.append(Numbers(r.n, r.paired).choose(both[0][a:b], both[1][a:b]))
+    return out
 
 
 def as_key(key: Any) -> Key:

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 
 from ..integrators.base import Integrator, OrbitMethod
-from ..integrators.dissipative import user_method
 from ..integrators.implicit import DENSE
+from ..integrators.jump_adapted import user_method
 from ..systems import System
 
 

@@ -4,11 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..callables import check_params
-from ..drivers import Brownian, Driver, Increments
 from ..inputs import check_inputs
 from ..integrators.base import Integrator, check_action
 from ..integrators.dissipative import wrap_dissipation
@@ -17,6 +15,7 @@ from ..params import fit_params
 from ..states import check_state
 from ..systems import System
 from .device_selection import select_devices
+from .driven import driven, driver_of
 from .group_validation import check_group
 from .plan import Plan, method_of
 from .reducers import as_reducer, check_spacing, trace_observe
@@ -125,30 +124,17 @@ def _common(
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
     integrator = wrap_dissipation(system, integrator)
+    driver = driver_of(system, key, driver, steps)
+    system, integrator, driver = driven(system, integrator, driver)
     method_of(integrator, "check")(system.anywhere(t0))
     check_action(system, integrator)
     needs = method_of(integrator, "needs")(system)
-    driver = _driver(system, key, driver, steps)
     method_of(driver, "check")(system.n_noise, steps, dt, needs)
     return {
         "system": system, "integrator": integrator, "driver": driver, "needs": needs, "t0": t0, "dt": dt,
         "steps": steps, "save_every": save_every, "save_at": save_at, "backend": backend,
         "adjoint": adjoint, "adjoint_memory": adjoint_memory,
     }  # fmt: skip
-
-
-def _driver(system: System, key: Any, driver: Any, steps: int) -> Driver:
-    if key is not None and driver is not None:
-        raise ValueError("give key or driver, not both: key=k is short for driver=Brownian(k).")
-    if driver is not None and not isinstance(driver, Driver):
-        raise TypeError(f"driver must be Brownian(key) or Increments(dS), not {type(driver).__name__}.")
-    if driver is not None:
-        return driver
-    if system.n_noise == 0:
-        return Increments(np.zeros((steps, 0)))
-    if key is None:
-        raise ValueError(f"the system has {system.n_noise} noise(s): give key= (an int or a JAX key) or driver=.")
-    return Brownian(key)
 
 
 def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:

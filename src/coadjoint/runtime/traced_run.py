@@ -34,7 +34,7 @@ _REASON = "JAX traces the run (differentiates, compiles or maps it), and XLA com
 
 def run_traced(plan: Plan) -> Solution | Ensemble:
     """The whole run as part of what JAX traces."""
-    integrator = plan.integrator.fast() if plan.throw else plan.integrator
+    integrator = (plan.integrator.fast() if plan.throw else plan.integrator).differentiable()
     native = run_natively(plan, integrator)
     if isinstance(native, NotSupported):
         backend, reason = "xla", f"{_REASON} {native.reason}"

@@ -13,7 +13,7 @@ from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from ..algebras.base import LieAlgebra
 from ..callables import received_values
-from ..drivers import Brownian, Increments
+from ..drivers import Brownian, Driver, Increments, Joined, Jumps
 from ..params import Context
 from ..runtime.plan import Plan
 from ..systems import Noise, Salt, System
@@ -132,10 +132,11 @@ def _noise(system: System, noise: Noise) -> Any:
 
 
 def _driver(plan: Plan, steps: int) -> Any:
+    return None if plan.system.n_noise == 0 else _described(plan.driver, plan.system.n_noise, steps)
+
+
+def _described(driver: Driver, channels: int, steps: int) -> Any:
     """A path of given increments is described up to a step, so that a longer one can begin alike."""
-    driver = plan.driver
-    if plan.system.n_noise == 0:
-        return None
     if isinstance(driver, Brownian):
         key = (int(driver.key.a) << 32) | int(driver.key.b)
         return {"type": "Brownian", "key": key, "grid": driver.grid, "depth": driver.depth}
@@ -144,6 +145,12 @@ def _driver(plan: Plan, steps: int) -> Any:
         until = (slice(steps),) if driver.members is None else (slice(None), slice(steps))
         cut = {k: None if x is None else _array(np.asarray(x[until])) for k, x in given.items()}
         return {"type": "Increments", **cut}
+    if isinstance(driver, Joined):
+        each = zip(driver.parts, driver.channels, strict=True)
+        return {"type": "Joined", "parts": [_described(p, c, steps) | {"channels": c} for p, c in each]}
+    if isinstance(driver, Jumps):
+        law = {"distribution": describe(driver.distribution), "rate": driver.rate, "tol": driver.tol}
+        return {"type": "Jumps", "key": describe(driver.key), "grid": driver.grid, **law}
     return describe(eqx.filter(driver, eqx.is_array_like)) | {"type": _type_name(driver)}
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..integrators.dissipative import user_method
+from ..integrators.jump_adapted import user_method
 from ..runtime.multiprocess import agreed
 from ..runtime.run_state import StepState
 from .atomic_io import StoreError, in_parallel, reason, sync, write, write_all

@@ -314,8 +314,9 @@ def test_commuting_noises_are_known():
     pair = system(np.r_[e, z], np.r_[0.2 * e, 0.7 * e])
     assert pair.commuting and not TOP.commuting and not NONLINEAR.commuting
     assert system(np.r_[e, z]).commuting
-    assert cj.TMKLevy().needs(pair) == Needs() and cj.TMKLevy().needs(TOP) == Needs(areas=True)
-    assert cj.TMK15().needs(pair) == Needs(Z=True) and cj.TMK15().needs(TOP) == Needs(Z=True, third=True)
+    assert cj.TMKLevy().needs(pair) == Needs() and cj.TMKLevy().needs(TOP) == Needs(areas=True, brownian=True)
+    assert cj.TMK15().needs(pair) == Needs(Z=True, brownian=True)
+    assert cj.TMK15().needs(TOP) == Needs(Z=True, third=True, brownian=True)
     assert cj.TMKLevy().needs(NONLINEAR) == Needs()  # one noise has no areas
 
 

@@ -36,9 +36,9 @@ class IncrementSource:
         if len(columns) > _MANY and isinstance(window, BrownianWindow) and columns[-1] < window.n_noise:
             self.motions = PerChannelSource.of(window, members, columns, self.blocks)
         self.out = np.empty((groups, self.blocks * BLOCK, len(columns), width))
-        self.needs_subgrid = needs_subgrid(window)
+        self.needs_subgrid, self.unit = window.subgrid, max(window.unit, 2)
         self.singly = self.needs_subgrid and _cells(window) >= _CELLS  # they stand side by side, not members
-        self.side = _SIDE_BY_SIDE if members.size == 1 and not self.singly else 1
+        self.side = min(_SIDE_BY_SIDE, BLOCK // self.unit) if members.size == 1 and not self.singly else 1
         alone = self.motions is not None or not columns
         if self.singly:
             members = members.reshape(-1, 1)
@@ -49,7 +49,8 @@ class IncrementSource:
             own = np.broadcast_to(members[:, None, :], (groups, 1, width * self.side))
             lanes = np.broadcast_to(np.arange(self.side).repeat(width), own.shape)
             self.buffers = _buffers(ready, np.concatenate([own, lanes], axis=1))
-            self.rows = np.empty((groups, self.blocks * BLOCK // (2 * self.side), 2 * len(columns), width * self.side))
+            each = self.unit * self.side  # steps
+            self.rows = np.empty((groups, self.blocks * BLOCK // each, self.unit * len(columns), width * self.side))
 
     def draw(self, b: int, end: int) -> Float[np.ndarray, "groups steps columns width"]:
         """The increments from block b on, up to step `end` or as far as is good; the next call writes over them."""
@@ -62,11 +63,11 @@ class IncrementSource:
         if self.native is None:
             pairs = -(-min(blocks * BLOCK, end - b * BLOCK) // 2)
             return np.asarray(_draw(self.window, self.members, b, pairs, self.columns, self.blocks))  # one for all
-        each = BLOCK // (2 * self.side)
+        each = BLOCK // (self.unit * self.side)
         first, count = b * each, blocks * each
         if self.needs_subgrid:  # no more than is asked for
-            count = min(count, -(-(end - b * BLOCK) // (2 * self.side)))
-            out = out[:, : 2 * self.side * count]
+            count = min(count, -(-(end - b * BLOCK) // (self.unit * self.side)))
+            out = out[:, : self.unit * self.side * count]
         groups, _, numbers, width = self.rows.shape
         rows = self.rows.reshape(-1)[: groups * count * numbers * width].reshape(groups, count, numbers, width)
         _draw_rows(self.native, self.buffers, first, rows)
@@ -137,6 +138,8 @@ def _draw_rows(kernel: Kernel, buffers: Buffers, first: int, rows: np.ndarray) -
 
 def _ready(window: Window, columns: tuple[int, ...], width: int, side: int) -> Ready | None:
     """Native code for pairs of steps, of one motion if `side` is 0; None if the driver has none."""
+    if not window.unit:
+        return None
     leaves, treedef = jax.tree.flatten(window)
     key = treedef, tuple((np.shape(x), x.dtype) for x in leaves), columns, width, side
     native = _loops.get(key, lambda: attempt_native(lambda: _make(window, columns, width, side)))
@@ -144,11 +147,6 @@ def _ready(window: Window, columns: tuple[int, ...], width: int, side: int) -> R
         native if isinstance(native, NotSupported) else attempt_native(lambda: (native, native.shared_words(leaves)))
     )
     return None if isinstance(ready, NotSupported) else ready
-
-
-def needs_subgrid(window: Window) -> bool:
-    """Whether a path has more to draw than increments of its base grid."""
-    return isinstance(window, BrownianWindow) and bool(window.level or window.needs.integrals)
 
 
 def _cells(window: Window) -> int:
@@ -162,7 +160,7 @@ def drawn_with_steps(plan: Plan) -> bool:
     Of one trajectory, or of few members, steps are drawn side by side instead.
     """
     window = plan.first_window
-    few = isinstance(window, BrownianWindow) and 0 < window.n_noise <= _MANY and not needs_subgrid(window)
+    few = isinstance(window, BrownianWindow) and 0 < window.n_noise <= _MANY and not window.subgrid
     return few and plan.members is not None and plan.batch_size >= _SIDE_BY_SIDE
 
 
@@ -186,9 +184,9 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Ke
         here = jax.tree.unflatten(treedef, shared)
         if side == 0:
             drawn = here.pair(member, n, lane[None]).S
-        elif needs_subgrid(window):
-            increments = here.steps(member, 2 * (n * side + lane), 2)
-            drawn = jnp.stack(_columns(increments, 2, columns), axis=1)
+        elif window.subgrid:
+            increments = here.steps(member, window.unit * (n * side + lane), window.unit)
+            drawn = jnp.stack(_columns(increments, window.unit, columns), axis=1)
         else:
             drawn = pair(shared, member, n * side + lane, columns)
         return None, drawn, jnp.ones((), bool)

@@ -83,6 +83,8 @@ if _TYPE_CHECKING:
     from .store.atomic_io import StoreError
     from .store.reading import Stored, open
     from .study.convergence import Convergence, convergence
+    from .study.expectation import expectation
+    from .study.levels import Expectation
     from .systems import Noise, System, salt, white_torque
 
 __version__ = "0.1.0"
@@ -118,6 +120,8 @@ _PUBLIC = {
     ".store.atomic_io": "StoreError",
     ".store.reading": "Stored open",
     ".study.convergence": "Convergence convergence",
+    ".study.expectation": "expectation",
+    ".study.levels": "Expectation",
     ".systems": "Noise System salt white_torque",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
@@ -146,6 +150,7 @@ __all__ = [
     "Ensemble",
     "EulerMaruyamaMK",
     "Exp",
+    "Expectation",
     "ExperimentError",
     "FirstPassage",
     "FractionalBrownian",
@@ -195,6 +200,7 @@ __all__ = [
     "double_bracket",
     "drivers",
     "ensemble",
+    "expectation",
     "fluids",
     "heat_bath",
     "hold",

@@ -44,20 +44,32 @@ class Brownian(Driver):
         the smallest d with 2^d ≥ grid^{−½} for level 3 of the log-signature.
     correlation : array_like, shape (M, M), optional
         The correlation matrix of the motions. The default is the identity. Every method keeps its orders.
+    twin : bool, default False
+        The antithetic twin of the path, for runs with dt = grid/2: the increments of the two halves of every interval
+        of the grid are exchanged.
 
     Raises
     ------
     ValueError
-        In a run whose dt is neither a multiple nor a dyadic fraction of `grid`.
+        In a run whose dt is neither a multiple nor a dyadic fraction of `grid`, or if dt ≠ grid/2 for a twin.
     """
 
     key: random.Key
     grid: float | None = eqx.field(static=True)
     depth: int | None = eqx.field(static=True)
     correlation: tuple[tuple[float, ...], ...] | None = eqx.field(static=True)
+    twin: bool = eqx.field(static=True)
 
-    def __init__(self, key: Any = 0, grid: float | None = None, depth: int | None = None, correlation: Any = None):
+    def __init__(
+        self,
+        key: Any = 0,
+        grid: float | None = None,
+        depth: int | None = None,
+        correlation: Any = None,
+        twin: bool = False,
+    ):
         self.key = random.as_key(key)
+        self.twin = bool(twin)
         self.grid = None if grid is None else validation.positive("grid", grid)
         self.depth = check_depth(depth)
         self.correlation = checked_correlation(correlation)
@@ -65,6 +77,11 @@ class Brownian(Driver):
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if dt is neither a multiple nor a dyadic fraction of the grid, or the path is not fine enough."""
         check_grid("Brownian", self.grid, self.depth, steps, dt, needs)
+        if self.twin and (levels(self.grid, dt)[1] != 1 or needs.integrals or needs.halvings):
+            raise ValueError(
+                "twin=True exchanges the increments of the two halves of a grid interval: it needs dt = grid/2 and a "
+                f"method of increments alone, such as TMK(), but dt = {dt:g} and grid = {self.grid or dt:g}."
+            )
 
     def mixing(self, n_noise: int) -> Any:
         """L, from the correlation matrix."""
@@ -98,6 +115,7 @@ class Brownian(Driver):
             needs,
             below,
             *counted,
+            twin=self.twin,
         )
 
 
@@ -150,6 +168,7 @@ class BrownianWindow(Window):
     below: int = field(metadata={"static": True})
     modes: Int[Array, ""]
     tail: Float[Array, ""]  # Σ_{r>p} 1/r²
+    twin: bool = field(default=False, metadata={"static": True})
 
     @property
     def unit(self) -> int:
@@ -235,6 +254,7 @@ class BrownianWindow(Window):
             parent = n >> (self.level - level + 1)
             second = ((n >> (self.level - level)) & 1)[:, None]
             half = 0.5 * jnp.sqrt(self.h / 2.0 ** (level - 1)) * normals(level, parent)
+            half = -half if self.twin else half
             D = 0.5 * D + jnp.where(second == 1, -half, half)
         return D
 

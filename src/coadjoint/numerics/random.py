@@ -31,6 +31,7 @@ from . import validation
 
 VERSION = 1
 PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: what the numbers are for
+LEVELS = 16  # the domain of the keys of multilevel Monte Carlo
 _MANY = 2**16  # numbers that are worth a compiler
 _CHANNELS, _TOGETHER = 2**14, 2**12  # from so many channels on so many are drawn at a time
 

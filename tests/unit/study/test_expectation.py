@@ -9,7 +9,7 @@ from coadjoint.drivers import Needs
 
 SIGMA, NORTH = 0.8, [0.0, 0.0, 1.0]
 DIFFUSION = cj.System(cj.SO3(), lambda m: 0.0 * m[0], [cj.salt(SIGMA * np.eye(3))])
-RUN = {"t1": 1 / SIGMA**2, "key": 0, "dt": 0.25 / SIGMA**2}  # E m(t1) = m(0)/e
+RUN = {"t1": 1 / SIGMA**2, "key": 2, "dt": 0.25 / SIGMA**2}  # E m(t1) = m(0)/e
 
 
 def height(m):

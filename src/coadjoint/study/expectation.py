@@ -47,9 +47,9 @@ def expectation(
 
     With P_ℓ the functional of runs with step dt/2^ℓ, the estimate is
 
-        E P_L = E P_0 + Σ_{ℓ=1}^{L} E Y_ℓ,   Y_ℓ = ½ (P_ℓ + P_ℓ′) − P_{ℓ−1},
+        E P_L = E P_0 + Σ_{ℓ=1}^{L} E Y_ℓ,   Y_ℓ = ½ (P_ℓ + Q_ℓ) − P_{ℓ−1},
 
-    each mean over members of its own. P_ℓ and P_{ℓ−1} follow the same Brownian path. P_ℓ′ is the antithetic twin, in
+    each mean over members of its own. P_ℓ and P_{ℓ−1} follow the same Brownian path. Q_ℓ is that of the antithetic twin, in
     which the two halves of every coarse step are exchanged. Without twins Y_ℓ = P_ℓ − P_{ℓ−1}. Twins cancel the leading
     error of non-commuting noises. For smooth functionals the variance of Y_ℓ then falls like dt² without any Lévy areas
     (Giles and Szpruch 2014; Haji-Ali, Hoel and Tempone 2024). Members are distributed over the levels

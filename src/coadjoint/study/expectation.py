@@ -50,10 +50,10 @@ def expectation(
         E P_L = E P_0 + Σ_{ℓ=1}^{L} E Y_ℓ,   Y_ℓ = ½ (P_ℓ + Q_ℓ) − P_{ℓ−1},
 
     each mean over members of its own. P_ℓ and P_{ℓ−1} follow the same Brownian path. Q_ℓ follows its antithetic twin,
-    in which the two halves of every coarse step are exchanged. Without twins Y_ℓ = P_ℓ − P_{ℓ−1}. Twins cancel the leading
-    error of non-commuting noises. For smooth functionals the variance of Y_ℓ then falls like dt² without any Lévy areas
-    (Giles and Szpruch 2014; Haji-Ali, Hoel and Tempone 2024). Members are distributed over the levels
-    for the least cost (Giles 2008). Levels are added until the estimated bias fits the tolerance.
+    in which the two halves of every coarse step are exchanged. Without twins Y_ℓ = P_ℓ − P_{ℓ−1}. Twins cancel the
+    leading error of non-commuting noises. For smooth functionals the variance of Y_ℓ then falls like dt² without any
+    Lévy areas (Giles and Szpruch 2014; Haji-Ali, Hoel and Tempone 2024). Members are distributed over the levels for
+    the least cost (Giles 2008). Levels are added until the estimated bias fits the tolerance.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import coadjoint as cj
+from coadjoint.integrators import ALL
 
 INERTIA, W = np.array([1.0, 2.0, 3.0]), np.array([0.3, -0.2, 0.5])
 START, T0, T1 = np.array([0.6, -0.3, 0.8]), 0.4, 1.4
@@ -43,6 +44,10 @@ METHODS = {
     "LieTrotter": cj.LieTrotter(),
     "Strang": cj.Strang(),
 }
+REST = {name: method for name, method in ALL.items() if type(method) not in set(map(type, METHODS.values()))}
+REST |= {name: method for name, method in ALL.items() if name.startswith("RKMK")} | {
+    f"Composed {scheme}": cj.Composed(cj.TMK(), scheme) for scheme in ("yoshida4", "suzuki4")
+}
 REFERENCES = {}
 
 
@@ -53,9 +58,9 @@ def exact(system):
     return solve_ivp(ode, (T0, T1), START, method="DOP853", rtol=3e-14, atol=1e-15).y[:, -1]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)])
 def test_every_method_keeps_its_order(name):
-    method, system = METHODS[name], SPLIT if name in ("LieTrotter", "Strang") else SYSTEM
+    method, system = (METHODS | REST)[name], SPLIT if name in ("LieTrotter", "Strang") else SYSTEM
     reference = REFERENCES.setdefault(id(system), None)
     if reference is None:
         reference = REFERENCES[id(system)] = exact(system)

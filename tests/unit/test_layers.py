@@ -64,7 +64,7 @@ LAYERS = {
         ),
         (*CORE, "package"),
     ),
-    "package": Layer(("",), CORE, ("edge",)),
+    "package": Layer(("", "extend"), CORE, ("edge",)),
 }
 
 # What the core imports; the other dependencies belong to the edge, or into a function.

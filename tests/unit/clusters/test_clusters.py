@@ -106,12 +106,15 @@ def _leaves(*trees):
 
 
 def test_statistics(client):
-    here, there = (ensemble(reduce=cj.Covariance(), **own) for own in ({}, {"on": client}))
+    """Along time too, at given times, with a function of the time."""
+    both = {"spread": cj.Covariance(), "average": cj.TimeAverage()}
+    given = {"save_every": 1, "save_at": [0.0, 0.1, 0.4, 2.0], "save": lambda m, t: m * t, "reduce": both}
+    here, there = (ensemble(**given, **own) for own in ({}, {"on": client}))
     for a, b in zip(_leaves(here.reduced), _leaves(there.reduced), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("own", [MEMBERS, {"reduce": cj.Mean()}], ids=["members", "statistics"])
+@pytest.mark.parametrize("own", [MEMBERS, {"reduce": cj.RunningMax()}], ids=["members", "statistics"])
 def test_stores(client, tmp_path, own):
     ensemble(**own, out=tmp_path / "here.zarr")
     result = ensemble(**own, out=tmp_path / "there.zarr", on=client)

@@ -65,7 +65,7 @@ def casimirs(shown: Figured) -> Figure:
     ax.set_ylim(1e-17, max(3 * high, 1e-14))
     note = "lines: largest so far" + ("" if bar else ", dots: at saved times")
     note += f"; largest of {shown.members} members" if shown.members > 1 else ""
-    ax.annotate(note, (0.02, 0.03), xycoords="axes fraction", fontsize=7)
+    ax.annotate(note, (0.98, 0.03), xycoords="axes fraction", fontsize=7, ha="right")
     ax.set_title(f"Changes of Casimirs ({shown.about})")
     _explain(fig, [ax], series, bar)
     return fig

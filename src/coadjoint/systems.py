@@ -26,6 +26,7 @@ from .numerics import validation
 from .numerics.html import as_html
 from .numerics.signatures import MEANINGS, SPECIAL, described
 from .params import Context, Fixed, fit_params, split
+from .stabilisers import Reduction, reduced_gradient, reduction_of
 from .states import check_state
 
 _NUDGE = 2.0**-50  # four units of round-off
@@ -111,6 +112,8 @@ class System(eqx.Module):
     g: PyTree  # the group element, the same; in a step that at its start
     u: PyTree  # the value of the control
     nudge: Float[Array, ""] | None  # the round-off of times in this run, set by `in_step`
+    is_noisy_sum: bool = eqx.field(static=True)  # whether it is a direct sum with noise, also where the noise is left out
+    reduction: Reduction | None  # of ∂h in `drift`, set by `without_stabiliser`
     flow: Any  # a `fluids.Flow`, or None
 
     def __init__(
@@ -145,7 +148,7 @@ class System(eqx.Module):
         laws = names_received([hold.law for hold in holds.values()])
         self.received = frozenset(names_received(functions, names) | laws | ({"u"} if holds else set()))
         self.h_receives, self.noise_receives = (frozenset(names_received(x, names)) for x in (parts, noises))
-        self.time = self.g = self.u = self.nudge = None
+        self.time = self.g = self.u = self.nudge = self.reduction = None
         if self.has_attitude and dissipation is not None:
             raise ValueError(
                 "dissipation does not support functions of the group element g: give drag and damping as torque=."
@@ -168,6 +171,7 @@ class System(eqx.Module):
         self.torques = tuple(trace.force(name, f, "a state") for name, f in zip(names, torques, strict=True))
         self.dissipation = None if dissipation is None else trace.dissipation(dissipation)
         self.noises = tuple(trace.noise(n) for n in noises)
+        self.is_noisy_sum = bool(self.noises) and sum(count for _, count in algebra.summands) > 1
         self.inputs = tuple(dict.fromkeys(trace.inputs))
 
     def _repr_html_(self) -> str:
@@ -335,8 +339,8 @@ class System(eqx.Module):
         return total
 
     def drift(self, x: State) -> Element:
-        """∂h/∂μ(μ) with the forcing; with a torque a pair."""
-        dh = self.energy_gradient(x)
+        """∂h/∂μ(μ), reduced in `without_stabiliser`, with the forcing; with a torque a pair."""
+        dh = reduced_gradient(self, x)
         return self.add_torque(dh + self.force(x) if self.forces else dh, x)
 
     def one_noise(self, n: Noise, x: State, dS: Float[Array, " M"]) -> Element:
@@ -479,7 +483,17 @@ class System(eqx.Module):
         """
         if not self.timed:
             return self
-        return self._with(time=t + c * dt + (0.0 if self.nudge is None else (1.0 - 2.0 * c) * self.nudge))
+        now = self._with(time=t + c * dt + (0.0 if self.nudge is None else (1.0 - 2.0 * c) * self.nudge))
+        return now if self.reduction is None else now.without_stabiliser(*self.reduction.rule)
+
+    def without_stabiliser(self, start: State, canonical: bool = False) -> "System":
+        """The system in a step from `start`, with `drift` without the part of ∂h in the stabiliser of the state.
+
+        If `canonical`, `drift` is the derivative of a Hamiltonian.
+        """
+        if not self.algebra.knows_stabilisers:
+            return self
+        return self._with(reduction=reduction_of(self._with(noises=(), reduction=None), start, canonical))
 
     def _with(self, **changes: Any) -> "System":
         """A copy with other fields, without the checks of the constructor."""

@@ -245,7 +245,7 @@ WILD = {"t1": 100.0, "dt": 1.0, "integrator": cj.Heun()}
 
 def test_an_unsolved_step_raises_and_hands_out_what_was_computed():
     with pytest.raises(
-        cj.UnsolvedStepError, match=r"steps could not be solved, first at step \d+ \(t = \d+\)"
+        cj.UnsolvedStepError, match=r"steps failed, first at step \d+ \(t = \d+\): the state became infinite"
     ) as caught:
         cj.solve(BURST, [0.6, 0.5, 0.2], **WILD)
     partial = caught.value.solution
@@ -277,6 +277,22 @@ def test_an_implicit_step_cut_short_is_counted_and_keeps_the_casimirs():
     assert sol.casimir_errors().max() < 1e-15
     with pytest.raises(cj.UnsolvedStepError, match=r"20 of 20 steps could not be solved, first at step 0 \(t = 0\)"):
         cj.solve(SYSTEM, MU0, t1=20.0, dt=1.0, key=0, integrator=tmk)
+
+
+def test_messages_name_the_criterion():
+    """The tolerance and the size of σ; explicit methods have a state that is not finite."""
+    with pytest.raises(cj.UnsolvedStepError, match=r"worst residual is \d.*, above tol = 1.0e-14; at the .* about 0\.\d"):
+        cj.solve(SYSTEM, MU0, t1=2.0, dt=1.0, key=0, integrator=cj.TMK(max_steps=1, fallbacks=False))
+    with pytest.raises(cj.UnsolvedStepError, match=r"^. of 2 steps failed.*: the state is not finite; at the .* 4e+100"):
+        cj.solve(cj.System(cj.SO3(), lambda m: 1e100 * m[0] ** 4), [1.0, 1.0, 1.0], t1=2.0, dt=1.0, integrator=EM)
+
+
+def test_a_casimir_that_is_unknown_is_not_reported_as_conserved():
+    """The affine group of the line has no open orbit's Casimir to know."""
+    C = np.zeros((3, 3, 3))
+    C[0, 1, 1], C[1, 0, 1], C[0, 2, 2], C[2, 0, 2] = 1.0, -1.0, 0.7, -0.7
+    shown = repr(cj.solve(cj.System(cj.StructureConstants(C), lambda m: m[0]), [0.1, 0.2, 0.3], t1=0.1, dt=0.1))
+    assert "0 of 1 Casimir known, nothing was measured" in shown
 
 
 # Inside a transformation of JAX's.

@@ -118,6 +118,21 @@ class LieAlgebra(eqx.Module):
         """A partition of the coordinates, as masks, into blocks whose basis elements commute."""
         return commuting_blocks(self)
 
+    # The stabiliser of a state: the elements ξ with ad*_ξ μ = 0. Its part of ∂h moves nothing, and makes steps larger.
+
+    @property
+    def knows_stabilisers(self) -> bool:
+        """Whether `stabiliser_part` and `onto_orbit` are given. By default they are not."""
+        return False
+
+    def stabiliser_part(self, xi: Element, mu: State, end: State | None = None) -> Element:
+        """The part of ξ in the stabiliser of μ; with `end`, a state on the same orbit, transported to its stabiliser."""
+        return jnp.zeros_like(xi)
+
+    def onto_orbit(self, mu: State, start: State) -> State:
+        """A state near μ on the orbit of `start`; μ itself if it is there."""
+        return mu
+
     # Casimirs, and keeping them.
 
     def casimirs(self, mu: State) -> Float[Array, " k"]:

@@ -136,6 +136,20 @@ class Product(LieAlgebra):
         return self._elements(lambda f, a, m: f.dcay_star(a, m), sigma, mu)
 
     @property
+    def knows_stabilisers(self) -> bool:
+        """Whether one of the factors does."""
+        return any(kind.knows_stabilisers for kind in self.kinds)
+
+    def stabiliser_part(self, xi: Vector, mu: Vector, end: Vector | None = None) -> Vector:
+        """Factor by factor."""
+        states = (mu,) if end is None else (mu, end)
+        return self._elements(lambda f, x, *ms: f.stabiliser_part(x, *ms), xi, *states)
+
+    def onto_orbit(self, mu: Vector, start: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, m, s: f.onto_orbit(m, s), mu, start)
+
+    @property
     def commuting_blocks(self) -> tuple[np.ndarray, ...]:
         """The first blocks of all factors together, the second ones, and so on, as a search would find."""
         own = [kind.commuting_blocks for kind in self.kinds]

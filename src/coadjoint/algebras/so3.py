@@ -76,6 +76,21 @@ class SO3(LieAlgebra):
         """(μ − ½ σ×μ)/(1 + |σ|²/4)."""
         return (mu - 0.5 * cross(sigma, mu)) / (1.0 + 0.25 * (sigma @ sigma))
 
+    @property
+    def knows_stabilisers(self) -> bool:
+        """Yes: the multiples of μ."""
+        return True
+
+    def stabiliser_part(self, xi: Vec3, mu: Vec3, end: Vec3 | None = None) -> Vec3:
+        """(ξ·μ/|μ|²) μ; at `end` the multiple of it that has the same length and sense."""
+        if end is None:
+            return (xi @ mu) * reciprocal(mu @ mu) * mu
+        return (xi @ mu) * jnp.sqrt(reciprocal((mu @ mu) * (end @ end))) * end
+
+    def onto_orbit(self, mu: Vec3, start: Vec3) -> Vec3:
+        """|start| μ/|μ|."""
+        return jnp.sqrt((start @ start) * reciprocal(mu @ mu)) * mu
+
     def casimirs(self, mu: Vec3) -> Float[Array, "1"]:
         """|μ|²."""
         return (mu @ mu)[None]

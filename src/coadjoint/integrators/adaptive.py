@@ -98,11 +98,11 @@ class Adaptive(Integrator):
         """The method itself: what it accepts must not depend on whether its steps have fallbacks."""
         return self
 
-    def failure(self, dt: float, residual: float) -> str:
+    def failure(self, dt: float, residual: float, sigma: float) -> str:
         """The smallest sub-step, and the error estimate there; or that of the method inside."""
         least = f"the sub-steps fell to the smallest allowed, dt/2^{self.halvings} = {dt / 2**self.halvings:.3g}"
         if residual <= self.tol:
-            return f"{least}, where {self.integrator.failure(dt, residual)}, or more halvings"
+            return f"{least}, where {self.integrator.failure(dt, residual, sigma)}, or more halvings"
         error = f"the estimate of the error was still {residual:.1e}, above tol = {self.tol:g}"
         return f"{least}, where {error}. Take a smaller dt, more halvings or a larger tol"
 

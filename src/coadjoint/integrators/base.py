@@ -19,6 +19,7 @@ from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from . import matrix_products
 from .implicit import FastSolve, KnownFlow, truncated
+from .phase import phase, with_phase
 from .tau import Exp, Tau
 
 _EXP = Exp()
@@ -136,13 +137,26 @@ class Integrator(eqx.Module):
         """The same method for a run that JAX may differentiate in reverse."""
         return self
 
-    def failure(self, dt: float, residual: float) -> str:
-        """The reason why steps failed, given the worst residual, and the fix: the end of a sentence."""
-        if self.claims.casimirs or residual > _SOLVED:
-            return f"the worst residual is {residual:.1e}. Take a smaller dt"
+    def failure(self, dt: float, residual: float, sigma: float) -> str:
+        """The criterion that failed, given the worst residual and the size of σ, and the fix: the end of a sentence."""
+        size = f"at the initial state |σ| is about {sigma:.2g}" if sigma == sigma else "|σ| is not known"
+        solve = getattr(self, "solve", None)
+        if not self.claims.casimirs and residual <= _SOLVED:
+            return (
+                "the state became infinite or left its coadjoint orbit. Take a smaller dt, or a method that conserves "
+                "Casimirs, such as TMK()"
+            )
+        if self.claims.explicit or solve is None:
+            return f"the state is not finite; {size}. Take a smaller dt"
+        tol = getattr(solve, "settings", solve).tol
+        if residual <= tol:
+            return (
+                f"the last correction of σ, {residual:.1e} of |σ|, met tol = {tol:.1e}, but the state was not finite, or "
+                f"the correction times |σ|² was above round-off; {size}. Take a smaller dt"
+            )
         return (
-            "the state became infinite or left its coadjoint orbit. Take a smaller dt, or a method that conserves "
-            "Casimirs, such as TMK()"
+            f"the worst residual is {residual:.1e} of |σ|, above tol = {tol:.1e}; {size}. "
+            "Take a smaller dt"
         )
 
     @abc.abstractmethod
@@ -270,6 +284,24 @@ class GroupMethod(Integrator):
             g = self._moved_group(system, sigma, mu, g, start)
         return mu, OrbitCarry(orbit_memory, g, start)
 
+    def reduced(self, system: System, mu: State) -> System:
+        """The system in a step from μ, without the part of ∂h in the stabiliser of the state, unless that is kept."""
+        return system.without_stabiliser(mu, self.claims.symplectic) if self.removes_stabiliser(system) else system
+
+    def removes_stabiliser(self, system: System) -> bool:
+        """Whether the steps of a system use the reduced gradient. A splitting has no such option."""
+        chosen = getattr(self, "remove_stabiliser", False)
+        return not system.is_noisy_sum if chosen is None else chosen
+
+    def with_phase(
+        self, system: System, mu: State, end: State, t: Any, dt: Any, S: Float[Array, " M"], carry: OrbitCarry
+    ) -> OrbitCarry:
+        """The carry after a step from μ to `end`, with the group element also moved by what was removed from ∂h."""
+        if carry.g is None or carry.start is None or system.reduction is None:
+            return carry
+        turn = phase(system, mu, end, t, dt, S)
+        return carry._replace(g=with_phase(system, carry.g, carry.start, end, turn))
+
     def _moved_group(self, system: System, sigma: Element, mu: State, g: Array, start: State) -> Array:
         """g_{n+1}, where the state is μ_{n+1}."""
         algebra, s = system.algebra, system.sign
@@ -303,8 +335,10 @@ class OrbitMethod(GroupMethod):
         """σ, then the group action."""
 
         def by_sigma() -> tuple[State, PyTree, SolveInfo]:
-            sigma, info, *known_flow = self.sigma(system, mu, t, dt, dS)
+            reduced = self.reduced(system, mu)
+            sigma, info, *known_flow = self.sigma(reduced, mu, t, dt, dS)
             end, after = self.act(system, sigma, mu, carry, *known_flow)
+            after = self.with_phase(reduced, mu, end, t, dt, dS.S, after)
             return end, after, info._replace(converged=info.converged & jnp.isfinite(jnp.sum(end)))
 
         rule = self.products_rule(system)

@@ -11,6 +11,7 @@ from ..algebras.base import Element, LieAlgebra, State
 from ..drivers import Increment
 from ..numerics import validation
 from ..numerics.rootfind import SolveInfo
+from ..stabilisers import without_stabiliser
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, KnownFlow, truncated
@@ -59,12 +60,16 @@ class DiscreteGradient(OrbitMethod):
         Use Newton's method and then homotopy if the solver fails, up to dimension 64.
     drift_free : bool, default True
         Apply the round-off correction after each step.
+    remove_stabiliser : bool, optional
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
+        in products with noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     kind: str = eqx.field(static=True)
     nodes: int = eqx.field(static=True)
     solve: ImplicitSolve
     drift_free: bool = eqx.field(static=True)
+    remove_stabiliser: bool | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -75,11 +80,13 @@ class DiscreteGradient(OrbitMethod):
         max_steps: int = 30,
         fallbacks: bool = True,
         drift_free: bool = True,
+        remove_stabiliser: bool | None = None,
     ):
         self.kind = validation.choice("kind", kind, ("gonzalez", "average"))
         self.nodes = validation.count("nodes", nodes)
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
+        self.remove_stabiliser = remove_stabiliser
 
     @property
     def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -110,6 +117,7 @@ class DiscreteGradient(OrbitMethod):
             m, slope = mu + 0.5 * change, None
             if system.has_attitude:  # <s ∇̄_θ h, ξ> is the rate of h along g exp(sξ t)
                 slope, mean = s * mean[0], mean[1]
+            mean = without_stabiliser(system, mean, m)
             mean = system.add_torque(mean + system.force(m) if system.forces else mean, m, slope)
             noise = system.noise(m, lam * S) if system.noises else 0.0
             return sigma - lam * dt * mean - noise, change

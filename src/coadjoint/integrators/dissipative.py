@@ -49,9 +49,9 @@ class Dissipative(Integrator):
         """With the method within so."""
         return Dissipative(inner=self.inner.fast())
 
-    def failure(self, dt: float, residual: float) -> str:
+    def failure(self, dt: float, residual: float, sigma: float) -> str:
         """What the method within says."""
-        return self.inner.failure(dt, residual)
+        return self.inner.failure(dt, residual, sigma)
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any

@@ -35,6 +35,7 @@ class _Midpoint(OrbitMethod):
     tau: Tau
     solve: ImplicitSolve
     drift_free: bool = eqx.field(static=True)
+    remove_stabiliser: bool | None = eqx.field(static=True)
 
     def check(self, system: System) -> None:
         """τ fits the algebra, and so does the solver."""
@@ -89,6 +90,9 @@ class LieMidpoint(_Midpoint):
         Use Newton's method and then homotopy if the solver fails, up to dimension 64.
     drift_free : bool, default True
         Apply the round-off correction after each step.
+    remove_stabiliser : bool, optional
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
+        in products with noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     def __init__(
@@ -99,10 +103,12 @@ class LieMidpoint(_Midpoint):
         max_steps: int = 30,
         fallbacks: bool = True,
         drift_free: bool = True,
+        remove_stabiliser: bool | None = None,
     ):
         self.tau = checked(tau)
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
+        self.remove_stabiliser = remove_stabiliser
 
 
 class IsospectralMidpoint(_Midpoint):
@@ -132,6 +138,9 @@ class IsospectralMidpoint(_Midpoint):
         Use Newton's method and then homotopy if the solver fails, up to dimension 64.
     drift_free : bool, default True
         Apply the round-off correction after each step.
+    remove_stabiliser : bool, optional
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
+        in products with noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     def __init__(
@@ -141,7 +150,9 @@ class IsospectralMidpoint(_Midpoint):
         max_steps: int = 30,
         fallbacks: bool = True,
         drift_free: bool = True,
+        remove_stabiliser: bool | None = None,
     ):
         self.tau = Cayley()
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
+        self.remove_stabiliser = remove_stabiliser

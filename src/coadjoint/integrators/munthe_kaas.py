@@ -28,6 +28,9 @@ class EulerMaruyamaMK(OrbitMethod):
     ----------
     drift_free : bool, default True
         Apply the round-off correction after each step.
+    remove_stabiliser : bool, optional
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
+        in products with noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -36,6 +39,7 @@ class EulerMaruyamaMK(OrbitMethod):
 
     sitewise: ClassVar[bool] = True
     drift_free: bool = eqx.field(static=True, default=True)
+    remove_stabiliser: bool | None = eqx.field(static=True, default=None)
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment
@@ -62,6 +66,9 @@ class HeunMK(OrbitMethod):
     ----------
     drift_free : bool, default True
         Apply the round-off correction after each step.
+    remove_stabiliser : bool, optional
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
+        in products with noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -70,6 +77,7 @@ class HeunMK(OrbitMethod):
 
     sitewise: ClassVar[bool] = True
     drift_free: bool = eqx.field(static=True, default=True)
+    remove_stabiliser: bool | None = eqx.field(static=True, default=None)
 
     def sigma(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment

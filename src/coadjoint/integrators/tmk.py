@@ -57,6 +57,9 @@ class TMK(OrbitMethod):
         Apply the round-off correction after each step.
     tau : Tau, default Exp()
         The map from the algebra to the group: `Exp()`, `Cayley()` or a `Tau` of your own.
+    remove_stabiliser : bool, optional
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
+        in products with noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -72,6 +75,7 @@ class TMK(OrbitMethod):
 
     solve: ImplicitSolve
     drift_free: bool = eqx.field(static=True)
+    remove_stabiliser: bool | None = eqx.field(static=True)
     tau: Tau
 
     def __init__(
@@ -82,9 +86,11 @@ class TMK(OrbitMethod):
         fallbacks: bool = True,
         drift_free: bool = True,
         tau: Tau = Exp(),
+        remove_stabiliser: bool | None = None,
     ):
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
+        self.remove_stabiliser = remove_stabiliser
         self.tau = checked(tau)
 
     def check(self, system: System) -> None:

@@ -46,6 +46,9 @@ class TMKWeak(OrbitMethod):
         Use Newton's method and then homotopy if the solver fails, up to dimension 64.
     drift_free : bool, default True
         Apply the round-off correction after each step.
+    remove_stabiliser : bool, optional
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
+        in products with noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -61,6 +64,7 @@ class TMKWeak(OrbitMethod):
 
     solve: ImplicitSolve
     drift_free: bool = eqx.field(static=True)
+    remove_stabiliser: bool | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -69,9 +73,11 @@ class TMKWeak(OrbitMethod):
         max_steps: int = 30,
         fallbacks: bool = True,
         drift_free: bool = True,
+        remove_stabiliser: bool | None = None,
     ):
         self.solve = ImplicitSolve(tol, solver, max_steps, fallbacks)
         self.drift_free = drift_free
+        self.remove_stabiliser = remove_stabiliser
 
     def check(self, system: System) -> None:
         """SALT noise only, and not too many that do not commute."""

@@ -16,6 +16,7 @@ from ..drivers import BLOCK
 from ..numerics import validation
 from .backends.base import Program, Stepper
 from .executors import Executor, threads
+from .failures import unsolved_message
 from .multiprocess import agreed
 from .orbits import LARGE_GROWTH, Examination
 from .plan import Batch, Plan
@@ -119,7 +120,7 @@ def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
     stats = Stats.of(summed, plan.steps, computed, context.program.backend, context.program.reason)
     result = output.result(RunSummary(stats, computed, tree.result()))
     if plan.throw and stats.unsolved:
-        raise UnsolvedStepError(_unsolved_message(plan, stats, computed) + output.recovery_hint(), result)
+        raise UnsolvedStepError(unsolved_message(plan, stats, computed) + output.recovery_hint(), result)
     if failures:
         message = f"{len(failures)} of {plan.n_batches} batches could not be computed.{output.recovery_hint()} "
         validation.warn(message + " ".join(failures))
@@ -267,17 +268,6 @@ def chunks(
             size = min(math.ceil(size * min(wanted / seconds, 64)), _LARGEST_CHUNK)
         warm = True
         n0 = n1
-
-
-def _unsolved_message(plan: Plan, stats: Stats, members: int) -> str:
-    """What could not be solved, and what to do."""
-    where = "" if plan.members is None else f" (over {members} members)"
-    why = plan.integrator.failure(plan.dt, float(stats.residual))
-    return (
-        f"{stats.unsolved} of {stats.steps} steps could not be solved{where}, first at step {stats.first_unsolved} "
-        f"(t = {plan.t0 + stats.first_unsolved * plan.dt:g}): {why}, "
-        "or throw=False to go on regardless; what was computed is in this error's `solution`."
-    )
 
 
 def _growth_message(growth: float) -> str:

@@ -282,7 +282,10 @@ class Saved(eqx.Module):
         if len(names) != algebra.index or algebra.known_casimirs < algebra.index:
             if algebra.known_casimirs < algebra.index:
                 words.append(algebra.casimir_words)
-            words.append(f"orbit within {np.max(self.orbit_error(), initial=0.0):.1e}")
+            if names or algebra.watches_orbit:
+                words.append(f"orbit within {np.max(self.orbit_error(), initial=0.0):.1e}")
+            else:
+                words.append("nothing was measured")
         return ", ".join(words) or "there are none"
 
     def __repr__(self) -> str:

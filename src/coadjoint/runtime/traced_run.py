@@ -15,6 +15,7 @@ from ..integrators.base import Integrator
 from ..systems import System
 from .backends.base import NotSupported
 from .backends.observer import observe_along
+from .failures import failed_steps
 from .gradients.info import GradientInfo, note_gradient
 from .gradients.native_run import run_natively
 from .orbits import examined
@@ -89,13 +90,12 @@ def _checked(plan: Plan, stats: Stats, values: Snapshot) -> Snapshot:
     A run that is differentiated and not compiled has numbers, so that the error is that of other runs.
     """
     try:
-        unsolved, first, residual = int(stats.unsolved), int(stats.first_unsolved), float(stats.residual)
+        unsolved = int(stats.unsolved)
     except jax.errors.ConcretizationTypeError:
         return eqx.filter_jit(eqx.error_if)(values, stats.unsolved > 0, _UNSOLVED)
     if unsolved:
         raise UnsolvedStepError(
-            f"{unsolved} of {stats.steps} steps could not be solved, first at step {first} "
-            f"(t = {float(plan.t0) + first * plan.dt:g}): {plan.integrator.failure(plan.dt, residual)}, or "
+            f"{failed_steps(plan, stats)}, or "
             "throw=False, with which a run that JAX differentiates has fallbacks too.",
             None,
         )

@@ -57,8 +57,9 @@ def test_finest_grid_is_the_fixed_run():
         "Take a smaller dt, more halvings or a larger tol, or throw=False",
     ):
         assert part in str(raised.value)
-    inside = cj.Adaptive(cj.TMK(), tol=0.5, halvings=2).failure(0.01, 1e-3)  # an equation of a part was not solved
-    assert "dt/2^2 = 0.0025, where the worst residual is 1.0e-03. Take a smaller dt, or more halvings" in inside
+    inside = cj.Adaptive(cj.TMK(), tol=0.5, halvings=2).failure(0.01, 1e-3, 0.2)  # an equation of a part was not solved
+    assert "dt/2^2 = 0.0025, where the worst residual is 1.0e-03 of |σ|, above tol = 1.0e-14; " in inside
+    assert "|σ| is about 0.2. Take a smaller dt, or more halvings" in inside
 
 
 def test_what_is_refused():

@@ -27,6 +27,7 @@ from stepcompiler.lattices.site_values import PerSite
 from ...algebras.base import Element, LieAlgebra, State
 from ...algebras.product import Product
 from ...drivers import BrownianWindow, Increment, Needs
+from ...stabilisers import Reduction, reduced_gradient
 from ...systems import System
 from ..executors import cores
 from ..plan import Plan
@@ -45,8 +46,9 @@ class SiteSystem:
         self.has_attitude = False
         self.laws = ()
         self.noises, self.n_noise = system.noises, system.n_noise // sites
+        self.is_noisy_sum = system.is_noisy_sum
         self._whole, self._sites, self._numbers = system, sites, numbers  # those of the site, where they are by site
-        self.timed, self.has_torque, self._now = system.timed, system.has_torque, system
+        self.timed, self.has_torque, self._now, self.reduction = system.timed, system.has_torque, system, None
 
     def in_step(self, t: Array, dt: Array, largest: Array) -> "SiteSystem":
         """The system in the middle of a step, as `System.in_step` has it."""
@@ -59,7 +61,7 @@ class SiteSystem:
     def _at(self, now: System) -> "SiteSystem":
         new = copy.copy(self)
         new._now = now
-        return new
+        return new if self.reduction is None else new.without_stabiliser(*self.reduction.rule)
 
     def _here(self, fn: Callable, *args: Array | PerSite) -> Array:
         """What fn(system, …) is at one site."""
@@ -82,9 +84,30 @@ class SiteSystem:
         """The vector of all sites, of which this site has x."""
         return PerSite.whole(x, (x.size * self._sites,))
 
+    def without_stabiliser(self, start: State, canonical: bool = False) -> "SiteSystem":
+        """The system without the part of ∂h in the stabiliser of the state, as `System.without_stabiliser` has it."""
+        if not self.algebra.knows_stabilisers:
+            return self
+        at_zero = self.energy_gradient(jnp.zeros_like(start))
+        new = copy.copy(self)
+        linear = jnp.where(jnp.isfinite(jnp.sum(at_zero)), at_zero, 0.0)
+        new.reduction = Reduction(linear, start, canonical)
+        return new
+
+    def energy_gradient(self, mu: State) -> Element:
+        """∂h/∂μ."""
+        return self._here(System.energy_gradient, self._all(mu))
+
     def drift(self, mu: State) -> Element:
-        """∂h/∂μ + g."""
-        return self._here(System.drift, self._all(mu))
+        """∂h/∂μ + g, with ∂h reduced in `without_stabiliser`."""
+        if self.reduction is None:
+            return self._here(System.drift, self._all(mu))
+        dh = reduced_gradient(self, mu)
+        return dh + self._here(System.force, self._all(mu)) if self._whole.forces else dh
+
+    def vector_field(self, mu: State, dt: Float[Array, ""], dS: Float[Array, " M"]) -> State:
+        """s ad*_ζ μ."""
+        return self.sign * self.algebra.ad_star(self.zeta(mu, dt, dS), mu)
 
     def noise(self, mu: State, dS: Float[Array, " M"]) -> Element:
         """Σ_i ∂h_i/∂μ dS^i."""

@@ -1,0 +1,43 @@
+"""The message of a run with steps that could not be solved."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..numerics import validation
+from ..systems import System
+from .plan import Plan
+from .results import Stats
+
+_MEMBERS = 64  # initial states that are looked at
+
+
+def unsolved_message(plan: Plan, stats: Stats, members: int) -> str:
+    """The number of failed steps, the criterion, and the fix."""
+    where = "" if plan.members is None else f" (over {members} members)"
+    fix = "or throw=False to go on regardless; what was computed is in this error's `solution`."
+    return f"{failed_steps(plan, stats, where)}, {fix}"
+
+
+def failed_steps(plan: Plan, stats: Stats, where: str = "") -> str:
+    """The number of failed steps, and the criterion."""
+    method, first = plan.integrator, int(stats.first_unsolved)
+    what = "failed" if method.claims.explicit else "could not be solved"
+    why = method.failure(float(plan.dt), float(stats.residual), _size_of_sigma(plan))
+    time = float(plan.t0) + first * float(plan.dt)
+    return f"{stats.unsolved} of {stats.steps} steps {what}{where}, first at step {first} (t = {time:g}): {why}"
+
+
+def _size_of_sigma(plan: Plan) -> float:
+    """The largest dt |∂h + g| of the initial states; NaN if they are traced."""
+    if validation.is_traced((plan.system, plan.mu0)):
+        return float("nan")
+    system: System = plan.system.at(plan.t0)
+    states = jnp.asarray(plan.mu0)[:_MEMBERS] if plan.mu0_by_member else jnp.asarray(plan.mu0)[None]
+
+    def size(mu: Any) -> Any:
+        return jnp.sqrt(jnp.sum(jnp.abs(system.energy_gradient(mu) + system.force(mu)) ** 2))
+
+    return float(plan.dt) * float(np.max(np.asarray(jax.jit(jax.vmap(size))(states))))

@@ -182,7 +182,7 @@ def run(case, backend, steps, out=None, resume=False):
     driver = {
         "none": None,
         "Brownian": cj.Brownian(3),
-        "Increments": cj.Increments(path[:steps, :, 0], Z=Z[:steps], areas=areas[:steps]),
+        "Increments": cj.Increments(path[:steps, :, 0], Z=Z[:steps], areas=areas[:steps], brownian=True),
     }[case["driver"]]
     options = {
         "t1": steps * DT,

@@ -1,6 +1,6 @@
 """∂h without its part in the stabiliser of the state, which moves nothing and makes steps larger.
 
-On so(3) every ξ = c μ is in the stabiliser of μ. With b = ∂h(0), the derivative of the linear part of h, the methods use
+On so(3) every ξ = c μ is in the stabiliser of μ. With b = ∂h(0), the gradient of the linear part of h, methods use
 
     G(μ) = ∂h(μ) − c μ,   c = <∂h(μ) − b, μ>/|μ|²,
 

@@ -277,6 +277,13 @@ def rigid_body():
     noise = [product_gradient] + [salt(b) for b in betas]
     dS = brownian(steps, len(noise), dt)
     states, _ = tmk_states(mu0, "left", dt, dS, gradient, noise, (1, 10, 100))
+
+    def reduced(mu):
+        """The gradient without its part along mu; its linear part, the gradient at 0, is zero here."""
+        g = gradient(mu)
+        return add(g, scale(-dot(g, mu) / dot(mu, mu), mu))
+
+    reduced_states, _ = tmk_states(mu0, "left", dt, dS, reduced, noise, (1, 10, 100))
     write(
         "rigid_body.json",
         "TMK on so(3), left; noises: nonlinear_noise, then the salt rows",
@@ -290,6 +297,7 @@ def rigid_body():
         mu0=mu0,
         increments=dS,
         states=states,
+        reduced_states=reduced_states,
     )
 
 

@@ -281,10 +281,14 @@ def test_an_implicit_step_cut_short_is_counted_and_keeps_the_casimirs():
 
 def test_messages_name_the_criterion():
     """The tolerance and the size of σ; explicit methods have a state that is not finite."""
-    with pytest.raises(cj.UnsolvedStepError, match=r"worst residual is \d.*, above tol = 1.0e-14; at the .* about 0\.\d"):
+    with pytest.raises(
+        cj.UnsolvedStepError, match=r"worst residual is \d.*, above tol = 1.0e-14; at the .* about 0\.\d"
+    ):
         cj.solve(SYSTEM, MU0, t1=2.0, dt=1.0, key=0, integrator=cj.TMK(max_steps=1, fallbacks=False))
-    with pytest.raises(cj.UnsolvedStepError, match=r"^. of 2 steps failed.*: the state is not finite; at the .* 4e+100"):
-        cj.solve(cj.System(cj.SO3(), lambda m: 1e100 * m[0] ** 4), [1.0, 1.0, 1.0], t1=2.0, dt=1.0, integrator=EM)
+    with pytest.raises(
+        cj.UnsolvedStepError, match=r"^. of 2 steps failed.*: the state is not finite; at the .* 4e\+200"
+    ):
+        cj.solve(cj.System(cj.SO3(), lambda m: 1e200 * m[0] ** 4), [1.0, 1.0, 1.0], t1=2.0, dt=1.0, integrator=EM)
 
 
 def test_a_casimir_that_is_unknown_is_not_reported_as_conserved():

@@ -82,7 +82,7 @@ def number(algebra, side, integrator, x: dict, **options):
         noise = [cj.salt(algebra.element(x["beta"] * weight))]
         driver = {"key": 0}
         if "dS" in x:
-            driver = {"driver": cj.Increments(x["dS"], Z=x["Z"], areas=np.zeros((STEPS, 1, 1)))}
+            driver = {"driver": cj.Increments(x["dS"], Z=x["Z"], areas=np.zeros((STEPS, 1, 1)), brownian=True)}
     system = cj.System(algebra, h, noise, side=side, params=x["params"])
     group = {"group": True, "g0": algebra.group_exp(algebra.element(x["g0"]))} if "g0" in x else {}
     options = {"t1": STEPS * DT, "dt": DT, "integrator": integrator, **driver, **group, **options}

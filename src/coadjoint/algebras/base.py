@@ -126,7 +126,7 @@ class LieAlgebra(eqx.Module):
         return False
 
     def stabiliser_part(self, xi: Element, mu: State, end: State | None = None) -> Element:
-        """The part of ξ in the stabiliser of μ; with `end`, a state on the same orbit, transported to its stabiliser."""
+        """The part of ξ in the stabiliser of μ; with `end`, a state on its orbit, transported there."""
         return jnp.zeros_like(xi)
 
     def onto_orbit(self, mu: State, start: State) -> State:

@@ -32,18 +32,23 @@ class Increments(Driver):
         Z[n, i] = ∫ (S^i − S^i(t_n)) dt over step n, for methods that need it.
     areas : array_like, shape (steps, M, M) or (members, steps, M, M), optional
         The Lévy areas ½ ∫ (S^i dS^j − S^j dS^i) with S counted from S(t_n), for methods that need them.
+    brownian : bool, default False
+        Whether the path is a Brownian motion. `TMK15`, `TMKLevy`, `TMKWeak`, `NinomiyaVictoir` and `BathSplitting`
+        contain means over Brownian paths, so they require it.
 
     Raises
     ------
     ValueError
-        If shapes differ, if `areas` is not antisymmetric, or if the run has another number of steps, noises or members.
+        If shapes differ, if `areas` is not antisymmetric, if the method requires a Brownian path, or if the run has another number of steps, noises or members.
     """
 
     dS: Float[Array | np.ndarray, "*members steps M"]  # on the host, unless traced
     Z: Float[Array | np.ndarray, "*members steps M"] | None
     areas: Float[Array | np.ndarray, "*members steps M M"] | None
+    brownian: bool = eqx.field(static=True)
 
-    def __init__(self, dS: Any, Z: Any = None, areas: Any = None):
+    def __init__(self, dS: Any, Z: Any = None, areas: Any = None, brownian: bool = False):
+        self.brownian = bool(brownian)
         self.dS = _given("dS", dS, (2, 3))
         shape, M = self.dS.shape, self.dS.shape[-1]
         self.Z = None if Z is None else _given("Z", Z, (len(shape),))
@@ -85,6 +90,11 @@ class Increments(Driver):
         if n_noise == 0:
             return
         brownian = "or let Brownian(key) sample the path"
+        if needs.brownian and not self.brownian:
+            raise ValueError(
+                "the method contains means over Brownian motion, and these increments need not be Brownian: give "
+                "Increments(..., brownian=True) if they are, or use a method for any path, such as TMK()."
+            )
         if needs.Z and self.Z is None:
             raise ValueError(
                 f"the method needs ΔZ = ∫ (S − S(t_n)) dt of each step: give Increments(dS, Z=...), {brownian}."

@@ -71,6 +71,8 @@ class Claims:
         The cost of a step.
     energy : {"", "quadratic", "polynomial", "any"}, default ""
         The Hamiltonians whose energy is conserved without noise.
+    momentum : bool, default False
+        Whether linear momentum maps <μ, ξ> are conserved, with ξ a symmetry of h and of all noises.
     symplectic : bool, default False
         Whether a step is a Poisson map, which is symplectic on coadjoint orbits.
     symmetric : bool, default False
@@ -87,6 +89,7 @@ class Claims:
     weak_commuting: float = 0.0  # with one SALT noise, or commuting ones, where it is higher
     cost: Cost = Cost()
     energy: str = ""  # the Hamiltonians whose energy it keeps without noise: "", "quadratic", "polynomial" or "any"
+    momentum: bool = False  # keeps <μ, ξ> for symmetries ξ of h and of the noises
     symplectic: bool = False  # a Poisson map, symplectic on the coadjoint orbits
     symmetric: bool = False  # without noise, its own inverse when time runs backwards
     explicit: bool = False
@@ -151,13 +154,10 @@ class Integrator(eqx.Module):
         tol = getattr(solve, "settings", solve).tol
         if residual <= tol:
             return (
-                f"the last correction of σ, {residual:.1e} of |σ|, met tol = {tol:.1e}, but the state was not finite, or "
-                f"the correction times |σ|² was above round-off; {size}. Take a smaller dt"
+                f"the last correction of σ, {residual:.1e} of |σ|, met tol = {tol:.1e}, but the state was not finite, "
+                f"or the correction times |σ|² was above round-off; {size}. Take a smaller dt"
             )
-        return (
-            f"the worst residual is {residual:.1e} of |σ|, above tol = {tol:.1e}; {size}. "
-            "Take a smaller dt"
-        )
+        return f"the worst residual is {residual:.1e} of |σ|, above tol = {tol:.1e}; {size}. Take a smaller dt"
 
     @abc.abstractmethod
     def step(

@@ -88,6 +88,7 @@ class ImplicitMidpoint(_ImplicitDirect):
         casimirs=False,
         cost=Cost(0, 0, "iteration", 0, 1),
         energy="quadratic",
+        momentum=True,
         symmetric=True,
     )
 
@@ -121,6 +122,7 @@ class Trapezoidal(_ImplicitDirect):
         weak=1.0,
         casimirs=False,
         cost=Cost(0, 0, "iteration", 0, 2),
+        momentum=True,
         symmetric=True,
     )
 
@@ -137,7 +139,7 @@ class Heun(Integrator):
     """
 
     claims: ClassVar[Claims] = Claims(
-        order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=False, cost=Cost(0, 2), explicit=True
+        order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=False, cost=Cost(0, 2), momentum=True, explicit=True
     )
 
     def init(self, system: System, mu: State) -> PyTree:

@@ -130,9 +130,9 @@ class Composed(Integrator):
         """The same composition of the method without its fallbacks."""
         return eqx.tree_at(lambda c: c.integrator, self, self.integrator.fast())
 
-    def failure(self, dt: float, residual: float) -> str:
+    def failure(self, dt: float, residual: float, sigma: float) -> str:
         """The reason of the method."""
-        return self.integrator.failure(dt, residual)
+        return self.integrator.failure(dt, residual, sigma)
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: PyTree

@@ -28,6 +28,7 @@ class _Midpoint(OrbitMethod):
         weak=1.0,
         casimirs=True,
         cost=Cost(1, 0, "iteration", 1, 1),
+        momentum=True,
         symplectic=True,
         symmetric=True,
     )

@@ -13,8 +13,8 @@ def phase(
 ) -> Element:
     """∫ c(μ) |μ| dt over a step from μ_n to μ_{n+1}, as an element of the stabiliser of μ_{n+1}, by Simpson's rule.
 
-    The state in the middle is ½ (μ_n + μ_{n+1}) + ⅛ (F(μ_n) − F(μ_{n+1})), F(μ) = s ad*_{ζ(μ)} μ, so that the error of a
-    step without noise is O(dt⁵). With G the reduced gradient, g' = g (G + c μ) has the solution
+    The state in the middle is ½ (μ_n + μ_{n+1}) + ⅛ (F(μ_n) − F(μ_{n+1})), F(μ) = s ad*_{ζ(μ)} μ, so the error
+    of a step without noise is O(dt⁵). With G the reduced gradient, g' = g (G + c μ) has the solution
     g_{n+1} = g_n exp(σ) exp(phase), because exp(σ) takes the stabiliser of μ_n to that of μ_{n+1}.
     """
     first, middle, last = (system.at_node(t, dt, c) for c in (0.0, 0.5, 1.0))

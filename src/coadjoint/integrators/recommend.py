@@ -165,6 +165,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
     kept = {
         "Casimirs": c.casimirs and not system.leaves_orbit,
         "energy": c.energy in _KEEPS[energy] and not (system.forces or system.timed or system.leaves_orbit),
+        "linear momenta": c.momentum and not (system.forces or system.leaves_orbit),
         "Poisson structure": c.symplectic and not (system.forces or system.leaves_orbit),
         "time symmetry": c.symmetric,
     }

@@ -34,7 +34,8 @@ class TMKLevy(OrbitMethod):
 
     Without it, means over many paths would be less accurate than those of TMK. Commuting noises need no areas, and the
     method is then TMK. The areas have an rms error of order dt^{3/2}. Sampling them costs an amount of order M² dt^{−½}
-    per step. Prescribed paths are treated as Brownian ones.
+    per step. Prescribed paths must be
+    Brownian ones.
 
     Parameters
     ----------

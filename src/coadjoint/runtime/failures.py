@@ -38,6 +38,8 @@ def _size_of_sigma(plan: Plan) -> float:
     states = jnp.asarray(plan.mu0)[:_MEMBERS] if plan.mu0_by_member else jnp.asarray(plan.mu0)[None]
 
     def size(mu: Any) -> Any:
-        return jnp.sqrt(jnp.sum(jnp.abs(system.energy_gradient(mu) + system.force(mu)) ** 2))
+        x = jnp.abs(system.energy_gradient(mu) + system.force(mu))
+        largest = jnp.max(x)  # whose square may be too large
+        return jnp.where(largest > 0, largest * jnp.sqrt(jnp.sum((x / largest) ** 2)), 0.0)
 
     return float(plan.dt) * float(np.max(np.asarray(jax.jit(jax.vmap(size))(states))))

@@ -23,7 +23,7 @@ from .results import Stats
 if TYPE_CHECKING:
     import xarray
 
-_WELL_MIXED = 1.01  # R-hat up to which chains are taken to have forgotten their starts (Vehtari et al. 2021)
+_LONG = 4  # autocorrelation times in a member, from which on it shows how its values are correlated
 
 
 def sample(
@@ -205,10 +205,11 @@ class Sample:
     @property
     def words(self) -> list[str]:
         """What to mind."""
-        bad = [name for name, r in self.rhat.items() if not r <= _WELL_MIXED]
         out = []
-        if bad:
-            out.append(f"not mixed: R-hat of {', '.join(bad)} is above {_WELL_MIXED:g}; take a longer t1.")
+        for name, x in self.values.items():
+            reason = why_not_mixed(x)
+            if reason:
+                out.append(f"not mixed: {name}: {reason}; take a longer t1.")
         slow = max(self.autocorrelation_time.values())
         if self.burn_in < 5 * slow:
             out.append(f"burn_in = {self.burn_in:g} is short beside the autocorrelation time {slow:.3g}.")
@@ -235,19 +236,50 @@ def correlation(x: Float[np.ndarray, "members times"]) -> float:
     Members whose means differ count as correlated, as they should (Gelman et al., Bayesian Data Analysis, 11.5).
     """
     m, n = x.shape
-    away = x - x.mean(axis=1, keepdims=True)
-    size = 1 << (2 * n - 1).bit_length()
-    spectrum = np.abs(np.fft.rfft(away, size, axis=1)) ** 2
-    covariance = np.fft.irfft(spectrum.mean(axis=0), size)[:n] / n
+    covariance = _autocovariance(x)
     within = covariance[0] * n / (n - 1)
     total = covariance[0] + np.var(x.mean(axis=1), ddof=1)
     if total <= 0:
         return 1.0
-    rho = 1.0 - (within - covariance * n / (n - 1)) / total
-    pairs = rho[: n - n % 2].reshape(-1, 2).sum(axis=1)
+    return _geyer(1.0 - (within - covariance * n / (n - 1)) / total, 1.0 / np.log10(max(m * n, 10)))
+
+
+def why_not_mixed(x: Float[np.ndarray, "members times"]) -> str:
+    """The reason why members do not agree yet; empty if they agree as well as correlation in time lets them.
+
+    Many short members may disagree although each has forgotten its start, and then R-hat is large. The spread of their
+    means is therefore compared with W τ/n, which the correlation within members explains.
+    """
+    m, n = x.shape
+    covariance, between = _autocovariance(x), np.var(x.mean(axis=1), ddof=1)
+    if covariance[0] <= 1e-28 * np.mean(x) ** 2:
+        return "" if between <= 1e-28 * np.mean(x) ** 2 else "its members do not move"
+    tau = _geyer(covariance / covariance[0], 1.0)
+    for _ in range(3):  # the means of members were subtracted, not the mean: their variance is missing
+        missing = min(covariance[0] * tau / n, covariance[0])
+        tau = _geyer((covariance + missing) / (covariance[0] + missing), 1.0)
+    if n < _LONG * tau:
+        return f"a member has {n / tau:.1f} autocorrelation times, and at least {_LONG} are needed"
+    ratio, allowed = between / ((covariance[0] + missing) * tau / n), 2.0 + 5.0 * np.sqrt(2.0 / (m - 1))
+    if ratio > allowed:
+        return f"the variance of the means of members is {ratio:.1f} times what correlation in time explains"
+    return ""
+
+
+def _autocovariance(x: Float[np.ndarray, "members times"]) -> Float[np.ndarray, " times"]:
+    """The mean over members of the autocovariance about the mean of each."""
+    n = x.shape[1]
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(x - x.mean(axis=1, keepdims=True), size, axis=1)) ** 2
+    return np.fft.irfft(spectrum.mean(axis=0), size)[:n] / n
+
+
+def _geyer(rho: Float[np.ndarray, " times"], least: float) -> float:
+    """1 + 2 Σ ρ_k to the first pair below 0, the pairs made monotone; at least `least`."""
+    pairs = rho[: len(rho) - len(rho) % 2].reshape(-1, 2).sum(axis=1)
     below = np.flatnonzero(pairs <= 0)
     pairs = np.minimum.accumulate(pairs[: below[0] if len(below) else None])
-    return max(float(2.0 * pairs.sum() - 1.0), 1.0 / np.log10(max(m * n, 10)))
+    return max(float(2.0 * pairs.sum() - 1.0), least)
 
 
 def split_rhat(x: Float[np.ndarray, "members times"]) -> float:

@@ -95,8 +95,7 @@ def _checked(plan: Plan, stats: Stats, values: Snapshot) -> Snapshot:
         return eqx.filter_jit(eqx.error_if)(values, stats.unsolved > 0, _UNSOLVED)
     if unsolved:
         raise UnsolvedStepError(
-            f"{failed_steps(plan, stats)}, or "
-            "throw=False, with which a run that JAX differentiates has fallbacks too.",
+            f"{failed_steps(plan, stats)}, or throw=False, with which a run that JAX differentiates has fallbacks too.",
             None,
         )
     return values

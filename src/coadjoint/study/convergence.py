@@ -157,6 +157,18 @@ class Convergence:
         return np.abs(np.mean(self._differences, axis=2))
 
     @property
+    def weak_standard_errors(self) -> np.ndarray:
+        """Standard errors of `weak_errors` over the paths, (integrators, dts)."""
+        paths = self._differences.shape[2]
+        return np.std(self._differences, axis=2, ddof=min(1, paths - 1)) / np.sqrt(paths)
+
+    @property
+    def weak_resolved(self) -> np.ndarray:
+        """Whether each weak order is resolved: all weak errors of the fit exceed two standard errors."""
+        used = self.weak_errors > _PLATEAU * self.scale
+        return np.all((self.weak_errors > 2.0 * self.weak_standard_errors) | ~used, axis=1) & (used.sum(axis=1) > 1)
+
+    @property
     def _differences(self) -> np.ndarray:
         if self.differences is None:
             raise AttributeError("there are no weak errors: give observable=.")
@@ -200,7 +212,10 @@ class Convergence:
         return out[:, 0], out[:, 1]
 
     def table(self) -> str:
-        """The errors and orders as a Markdown table."""
+        """The errors and orders as a Markdown table, weak errors with standard errors.
+
+        A weak order is "not resolved" if one of its errors is below two standard errors: take more paths.
+        """
         kinds = [("strong", self.rms, self.order, self.order_error)]
         if self.differences is not None:
             kinds.append(("weak", self.weak_errors, self.weak_order, self.weak_order_error))
@@ -208,7 +223,11 @@ class Convergence:
         rows = [head, ["---"] * len(head)]
         for i, name in enumerate(self.names):
             for kind, errors, order, spread in kinds:
-                rows.append([name, kind, *(f"{e:.2e}" for e in errors[i]), f"{order[i]:.2f} ± {spread[i]:.2f}"])
+                cells, last = [f"{e:.2e}" for e in errors[i]], f"{order[i]:.2f} ± {spread[i]:.2f}"
+                if kind == "weak":
+                    cells = [f"{e} ± {s:.0e}" for e, s in zip(cells, self.weak_standard_errors[i], strict=True)]
+                    last = last if self.weak_resolved[i] else "not resolved"
+                rows.append([name, kind, *cells, last])
         return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
     def __repr__(self) -> str:

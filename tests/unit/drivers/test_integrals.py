@@ -259,9 +259,9 @@ NONLINEAR = cj.System(cj.SE3(), lambda m: m @ m, [lambda m: m[0] ** 2])
 @pytest.mark.parametrize(
     "driver, integrator, words",
     [
-        (cj.Increments(np.zeros((4, 3))), cj.TMKLevy(), "areas="),
-        (cj.Increments(np.zeros((4, 3)), areas=np.zeros((4, 3, 3))), cj.TMK15(), "Z="),
-        (cj.Increments(np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3, 3))), cj.TMK15(), "TMKLevy"),
+        (cj.Increments(np.zeros((4, 3)), brownian=True), cj.TMKLevy(), "areas="),
+        (cj.Increments(np.zeros((4, 3)), areas=np.zeros((4, 3, 3)), brownian=True), cj.TMK15(), "Z="),
+        (cj.Increments(np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3, 3)), True), cj.TMK15(), "TMKLevy"),
         (cj.Increments(np.zeros((4, 3))), cj.Adaptive(cj.TMK()), "halve"),
         (cj.Brownian(1, grid=0.5, depth=0), cj.TMKLevy(), "depth=1"),
         (cj.Brownian(1, grid=0.125), cj.Adaptive(cj.TMK()), "grid = 0.25"),
@@ -295,12 +295,21 @@ def test_given_integrals_are_checked(given, words):
 def test_given_integrals_are_used():
     """A path given with the areas that Brownian sampled makes the same run."""
     path = draw(cj.Brownian(4), 0.1, Needs(Z=True, areas=True), 1, 3)
-    given = cj.Increments(path.S[:8], areas=path.areas[:8])
+    given = cj.Increments(path.S[:8], areas=path.areas[:8], brownian=True)
     a = cj.solve(TOP, MU0, t1=0.8, dt=0.1, driver=given, integrator=cj.TMKLevy())
     b = cj.solve(TOP, MU0, t1=0.8, dt=0.1, key=4, integrator=cj.TMKLevy())
     np.testing.assert_allclose(a.mu, b.mu, atol=1e-13)
     plain = cj.solve(TOP, MU0, t1=0.8, dt=0.1, key=4)
     assert np.abs(plain.mu[-1] - b.mu[-1]).max() > 1e-3
+
+
+def test_means_over_brownian_motion_need_a_brownian_path():
+    """Along a smooth path they would lower the order; TMK, and TMKLevy if noises commute, support any path."""
+    smooth = cj.Increments(np.full((4, 3), 0.1), Z=np.full((4, 3), 0.005), areas=np.zeros((4, 3, 3)))
+    for method in (cj.TMK15(), cj.TMKLevy(), cj.TMKWeak(), cj.NinomiyaVictoir(), cj.BathSplitting()):
+        with pytest.raises(ValueError, match="means over Brownian motion.*brownian=True"):
+            cj.solve(TOP, MU0, t1=0.4, dt=0.1, driver=smooth, integrator=method)
+    cj.solve(TOP, MU0, t1=0.4, dt=0.1, driver=smooth)
 
 
 def test_commuting_noises_are_known():

@@ -183,7 +183,9 @@ def test_steps_too_large_for_the_fast_code(sweeps, monkeypatch):
 def test_a_step_that_is_not_finite(sweeps):
     """It is counted and raised, and nothing is lost that was there before."""
     system = cj.System(cj.Product(cj.SO3(), copies=SITES), lambda mu: jnp.sum(jnp.exp(300.0 * mu**2)))
-    with pytest.raises(cj.UnsolvedStepError, match="11 of 11 steps failed, first at step 0 .t = 0.: the state is not finite"):
+    with pytest.raises(
+        cj.UnsolvedStepError, match=r"11 of 11 steps failed, first at step 0 \(t = 0\): the state is not finite"
+    ):
         run(system, 3.0 * np.ones(3 * SITES))
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.runtime.sample import correlation, split_rhat
+from coadjoint.runtime.sample import correlation, split_rhat, why_not_mixed
 
 I = jnp.array([1.0, 2.0, 3.0])
 BODY = cj.System(cj.SO3(), lambda m: 0.5 * m @ (m / I))
@@ -33,6 +33,17 @@ def test_chains_that_disagree():
     apart = x + np.arange(8)[:, None]
     assert split_rhat(apart) > 2 and apart.size / correlation(apart) < 50
     assert split_rhat(np.ones((4, 10))) == 1.0 and correlation(np.ones((4, 10))) == 1.0
+
+
+def test_many_short_chains_that_have_mixed():
+    """R-hat is large, but no more than correlation in time explains; a few chains elsewhere, or short ones, are not."""
+    rng = np.random.default_rng(2)
+    chains = autoregressive(256, 150, 0.8, rng)
+    assert split_rhat(chains) > 1.02 and why_not_mixed(chains) == ""
+    chains[:13] += 3.0 * chains.std()
+    assert "times what correlation in time explains" in why_not_mixed(chains)
+    assert "autocorrelation times, and at least" in why_not_mixed(autoregressive(256, 20, 0.8, rng))
+    assert why_not_mixed(np.ones((4, 10))) == "" and why_not_mixed(np.ones((4, 10)) * np.arange(4)[:, None]) != ""
 
 
 def test_rigid_body():

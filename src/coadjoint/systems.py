@@ -489,10 +489,7 @@ class System(eqx.Module):
         return now if self.reduction is None else now.without_stabiliser(*self.reduction.rule)
 
     def without_stabiliser(self, start: State, canonical: bool = False) -> "System":
-        """The system in a step from `start`, with `drift` without the part of ∂h in the stabiliser of the state.
-
-        If `canonical`, `drift` is the derivative of a Hamiltonian.
-        """
+        """The system in a step from `start`, with the reduced ∂h in `drift`; if `canonical`, that of a Hamiltonian."""
         if not self.algebra.knows_stabilisers:
             return self
         return self._with(reduction=reduction_of(self._with(noises=(), reduction=None), start, canonical))

@@ -20,8 +20,10 @@ _OTHERS = "take that driver, or a method that needs less, such as TMKLevy()"
 class Increments(Driver):
     """A prescribed path, by its increments.
 
-    Any path is supported. For a semimartingale the methods converge to the Stratonovich solution. For smoother paths
-    (fractional Brownian motion with H > ½, coloured noise, data) they converge to the Young solution.
+    Any path is supported, as a chain of straight pieces. For a semimartingale the methods converge to the Stratonovich
+    solution. For smoother paths (fractional Brownian motion with H > ½, coloured noise, data) they converge to the
+    Young solution. Increments do not contain the shape of a path inside a step, so the order is 2 at most, also for
+    `RKMK("rk4")`. For order 4 write a smooth input as a function of t in the Hamiltonian.
 
     Parameters
     ----------
@@ -39,7 +41,8 @@ class Increments(Driver):
     Raises
     ------
     ValueError
-        If shapes differ, if `areas` is not antisymmetric, if the method requires a Brownian path, or if the run has another number of steps, noises or members.
+        If shapes differ, if `areas` is not antisymmetric, if the method requires a Brownian path, or if the run has
+        another number of steps, noises or members.
     """
 
     dS: Float[Array | np.ndarray, "*members steps M"]  # on the host, unless traced

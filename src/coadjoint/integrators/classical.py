@@ -139,7 +139,14 @@ class Heun(Integrator):
     """
 
     claims: ClassVar[Claims] = Claims(
-        order=2, strong_commuting=1.0, strong=0.5, weak=1.0, casimirs=False, cost=Cost(0, 2), momentum=True, explicit=True
+        order=2,
+        strong_commuting=1.0,
+        strong=0.5,
+        weak=1.0,
+        casimirs=False,
+        cost=Cost(0, 2),
+        momentum=True,
+        explicit=True,
     )
 
     def init(self, system: System, mu: State) -> PyTree:

@@ -307,7 +307,7 @@ def test_means_over_brownian_motion_need_a_brownian_path():
     """Along a smooth path they would lower the order; TMK, and TMKLevy if noises commute, support any path."""
     smooth = cj.Increments(np.full((4, 3), 0.1), Z=np.full((4, 3), 0.005), areas=np.zeros((4, 3, 3)))
     for method in (cj.TMK15(), cj.TMKLevy(), cj.TMKWeak(), cj.NinomiyaVictoir(), cj.BathSplitting()):
-        with pytest.raises(ValueError, match="means over Brownian motion.*brownian=True"):
+        with pytest.raises(ValueError, match=r"means over Brownian motion.*brownian=True"):
             cj.solve(TOP, MU0, t1=0.4, dt=0.1, driver=smooth, integrator=method)
     cj.solve(TOP, MU0, t1=0.4, dt=0.1, driver=smooth)
 

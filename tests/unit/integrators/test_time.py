@@ -200,3 +200,20 @@ def test_noise_that_changes_in_time():
         errors = [np.sqrt(np.mean((ends(dt, method).mu[:, -1] - reference) ** 2)) for dt in steps]
         slopes.append(np.polyfit(np.log(steps), np.log(errors), 1)[0])
     assert abs(slopes[0] - 2.0) < 0.2 and abs(slopes[1] - 1.0) < 0.2, slopes
+
+
+def test_increments_limit_the_order():
+    """A smooth field by its increments has order 2 in RKMK4; as a function of t in the Hamiltonian it has order 4."""
+    start, axis = [0.6, -0.7, 0.9], jnp.array([0.2, 0.9, -0.4])
+    body = lambda m: 0.5 * m @ (m / jnp.array([1.0, 2.0, 3.0]))
+    timed = cj.System(cj.SO3(), lambda m, t: body(m) + jnp.cos(3.0 * t) * (axis @ m))
+    given = cj.System(cj.SO3(), body, [cj.salt(axis)])
+    exact = cj.solve(timed, start, t1=2.0, dt=1e-3, integrator=cj.RKMK(), save_every=2000).mu[-1]
+    steps, errors = np.array([20, 40, 80, 160]), {"timed": [], "given": []}
+    for n in steps:
+        run = {"t1": 2.0, "dt": 2.0 / n, "integrator": cj.RKMK(), "save_every": int(n)}
+        path = np.diff(np.sin(3.0 * np.linspace(0.0, 2.0, n + 1)) / 3.0)
+        errors["timed"].append(np.abs(cj.solve(timed, start, **run).mu[-1] - exact).max())
+        errors["given"].append(np.abs(cj.solve(given, start, driver=cj.Increments(path), **run).mu[-1] - exact).max())
+    order = {name: -np.polyfit(np.log(steps), np.log(e), 1)[0] for name, e in errors.items()}
+    assert abs(order["timed"] - 4) < 0.2 and abs(order["given"] - 2) < 0.2

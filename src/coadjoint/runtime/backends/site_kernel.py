@@ -41,6 +41,8 @@ _SHARE = 2**14  # sites that are worth a thread
 class SiteSystem:
     """A system of many copies as one of them sees it: what a method asks of a `System`, at one site."""
 
+    reduction: Reduction | None
+
     def __init__(self, system: System, factor: LieAlgebra, sites: int, numbers: PyTree):
         self.algebra, self.sign, self.side, self.additive = factor, system.sign, system.side, system.additive
         self.has_attitude = False

@@ -31,6 +31,7 @@ class Cost:
     """The cost of a step, as numbers of group actions and of gradients of h.
 
     An action is a flow or the dual of the differential of τ. A gradient is ∂h or a derivative of it in one direction.
+    ∂h(0), which does not depend on the state, is not counted.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ class Recommendation(tuple[Row, ...]):
     def __repr__(self) -> str:
         """The table as text."""
         noisy = any(row.strong is not None for row in self)
-        cells = [("", "integrator", "order", "strong", "weak", "conserves", "path", "actions, gradients")]
+        cells = [("", "integrator", "order", "strong", "weak", "conserves", "path", "flows, gradients")]
         for k, row in enumerate(self, 1):
             about = "about " if row.integrator.claims.cost.each == "iteration" else ""
             cost = f"{about}{row.actions}, {row.gradients}"
@@ -165,7 +165,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
     kept = {
         "Casimirs": c.casimirs and not system.leaves_orbit,
         "energy": c.energy in _KEEPS[energy] and not (system.forces or system.timed or system.leaves_orbit),
-        "linear momenta": c.momentum and not (system.forces or system.leaves_orbit),
+        "momenta": c.momentum and not (system.forces or system.leaves_orbit),
         "Poisson structure": c.symplectic and not (system.forces or system.leaves_orbit),
         "time symmetry": c.symmetric,
     }

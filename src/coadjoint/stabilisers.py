@@ -18,8 +18,12 @@ import jax
 import jax.numpy as jnp
 
 from stepcompiler.derivatives import custom_derivative
+from stepcompiler.jaxprs.sparsity import depends_on
 
 from .algebras.base import Element, State
+
+
+_LARGEST = 64  # dimension up to which a linear h is recognised, which then keeps what is faster without a state
 
 
 class Reduction(eqx.Module):
@@ -40,6 +44,14 @@ def reduction_of(system: Any, start: State, canonical: bool) -> Reduction:
     numbers, rest = eqx.partition(system, eqx.is_array)
     numbers, treedef = jax.tree.flatten(numbers)
     return Reduction(_gradient_at_zero(numbers, start, treedef, rest), start, canonical)
+
+
+def is_reducible(system: Any) -> bool:
+    """Whether ∂h has a part to be left out: the algebra knows stabilisers, and ∂h depends on the state."""
+    algebra = system.algebra
+    if not algebra.knows_stabilisers or algebra.dim > _LARGEST:
+        return algebra.knows_stabilisers
+    return bool(depends_on(system.energy_gradient, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)).any())
 
 
 def reduced_gradient(system: Any, mu: State) -> Element:

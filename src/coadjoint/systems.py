@@ -26,7 +26,7 @@ from .numerics import validation
 from .numerics.html import as_html
 from .numerics.signatures import MEANINGS, SPECIAL, described
 from .params import Context, Fixed, fit_params, split
-from .stabilisers import Reduction, reduced_gradient, reduction_of
+from .stabilisers import Reduction, is_reducible, reduced_gradient, reduction_of
 from .states import check_state
 
 _NUDGE = 2.0**-50  # four units of round-off
@@ -490,7 +490,7 @@ class System(eqx.Module):
 
     def without_stabiliser(self, start: State, canonical: bool = False) -> "System":
         """The system in a step from `start`, with the reduced ∂h in `drift`; if `canonical`, that of a Hamiltonian."""
-        if not self.algebra.knows_stabilisers:
+        if not is_reducible(self):
             return self
         return self._with(reduction=reduction_of(self._with(noises=(), reduction=None), start, canonical))
 

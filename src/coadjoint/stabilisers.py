@@ -22,7 +22,6 @@ from stepcompiler.jaxprs.sparsity import depends_on
 
 from .algebras.base import Element, State
 
-
 _LARGEST = 64  # dimension up to which a linear h is recognised, which then keeps what is faster without a state
 
 
@@ -51,7 +50,8 @@ def is_reducible(system: Any) -> bool:
     algebra = system.algebra
     if not algebra.knows_stabilisers or algebra.dim > _LARGEST:
         return algebra.knows_stabilisers
-    return bool(depends_on(system.energy_gradient, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)).any())
+    state = jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)
+    return bool(depends_on(lambda mu: algebra.coordinates(system.energy_gradient(mu)), state).any())
 
 
 def reduced_gradient(system: Any, mu: State) -> Element:

@@ -112,9 +112,7 @@ class System(eqx.Module):
     g: PyTree  # the group element, the same; in a step that at its start
     u: PyTree  # the value of the control
     nudge: Float[Array, ""] | None  # the round-off of times in this run, set by `in_step`
-    is_noisy_sum: bool = eqx.field(
-        static=True
-    )  # whether it is a direct sum with noise, also where the noise is left out
+    is_noisy_sum: bool = eqx.field(static=True)  # a direct sum with noise, also where the noise is left out
     reduction: Reduction | None  # of ∂h in `drift`, set by `without_stabiliser`
     flow: Any  # a `fluids.Flow`, or None
 

@@ -86,9 +86,9 @@ class JumpAdapted(Integrator):
         """With loops of fixed length."""
         return JumpAdapted(inner=self.inner.differentiable(), tol=self.tol, bounded=True)
 
-    def failure(self, dt: float, residual: float) -> str:
+    def failure(self, dt: float, residual: float, sigma: float) -> str:
         """That of the method inside."""
-        return self.inner.failure(dt, residual)
+        return self.inner.failure(dt, residual, sigma)
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any

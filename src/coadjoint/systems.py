@@ -488,9 +488,8 @@ class System(eqx.Module):
 
     def without_stabiliser(self, start: State, canonical: bool = False) -> "System":
         """The system in a step from `start`, with the reduced ∂h in `drift`; if `canonical`, that of a Hamiltonian."""
-        if not is_reducible(self):
-            return self
-        return self._with(reduction=reduction_of(self._with(noises=(), reduction=None), start, canonical))
+        plain = self._with(noises=(), reduction=None)
+        return self._with(reduction=reduction_of(plain, start, canonical)) if is_reducible(plain) else self
 
     def _with(self, **changes: Any) -> "System":
         """A copy with other fields, without the checks of the constructor."""
@@ -526,13 +525,8 @@ def _as_list(given: Any) -> Sequence:
 @eqx.filter_jit
 def _commute(system: System) -> Bool[Array, ""]:
     """Whether all brackets of SALT fields vanish, up to round-off."""
-    algebra = system.algebra
-    zero = jnp.zeros(algebra.shape, algebra.dtype)
-    beta = jax.vmap(lambda e: system.noise(zero, e))(jnp.eye(system.n_noise))
-    brackets = jax.vmap(lambda a: jax.vmap(lambda b: _size(algebra.bracket(a, b)))(beta))(beta)
-    sizes = jax.vmap(_size)(beta)
+    algebra, size = system.algebra, lambda x: jnp.max(jnp.abs(x))
+    beta = jax.vmap(lambda e: system.noise(jnp.zeros(algebra.shape, algebra.dtype), e))(jnp.eye(system.n_noise))
+    brackets = jax.vmap(lambda a: jax.vmap(lambda b: size(algebra.bracket(a, b)))(beta))(beta)
+    sizes = jax.vmap(size)(beta)
     return jnp.all(brackets <= 1e-14 * sizes[:, None] * sizes)
-
-
-def _size(x: Array) -> Float[Array, ""]:
-    return jnp.max(jnp.abs(x))

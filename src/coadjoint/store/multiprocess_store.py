@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from ..runtime.backends.base import Program
-from ..runtime.backends.sharded_backend import LazyMatrix
+from ..runtime.backends.placement import LazyMatrix
 from ..runtime.multiprocess import (
     PROCESS_LOST,
     allgather,

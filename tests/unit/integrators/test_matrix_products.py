@@ -13,7 +13,7 @@ from coadjoint.integrators import extrapolation, matrix_products, su_n_series, s
 from coadjoint.integrators.su_n_solver import Rule, _Step, products_step, tanh
 from coadjoint.numerics import split_complex as sc
 from coadjoint.runtime import blas, results
-from coadjoint.runtime.backends import sharded_backend, xla
+from coadjoint.runtime.backends import placement, xla
 from coadjoint.runtime.planning import plan_ensemble, plan_solve
 from coadjoint.store.fingerprint import configuration
 from stepcompiler.jaxprs import mixed_precision
@@ -308,7 +308,7 @@ def test_what_a_store_records_of_a_flow_is_the_same_on_a_gpu(monkeypatch):
     given = {"t1": 0.1, "dt": 0.1, "key": 0, "integrator": cj.TMK(), "t0": 0.0, "driver": None, "save_every": 1}
     about = {"backend": "auto", "stored": True, "save": None, "group": False, "throw": True}
     on_cpu = plan_solve(*flow(), **given, **about)
-    for module in (sc, dg, sharded_backend, xla):
+    for module in (sc, dg, placement, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     on_gpu = plan_solve(*flow(), **given, **about)
     assert configuration(on_gpu) == configuration(on_cpu)
@@ -361,7 +361,7 @@ def test_what_is_not_saved_is_not_sent():
         __len__ = lambda self: 1
         __getitem__ = lambda self, at: np.ones(self.shape, complex)[at]
 
-    device = sharded_backend.SingleDevice(None)
+    device = placement.SingleDevice(None)
     assert device.rows(SaveBuffer(), 0).shape == (1, 0, 4, 4)
     assert device.rows(SaveBuffer(), 2).shape == (1, 2, 4, 4)
 
@@ -459,7 +459,7 @@ def test_runs_as_a_gpu_takes_them(monkeypatch):
     method = lambda **options: cj.TMK(tau=cj.Cayley(), tol=1e-12, **options)
     runs = lambda **options: {k: cj.solve(*flow(), integrator=method(**options), **given) for k, flow in FLOWS.items()}
     on_cpu = runs(solver="fixed_point")
-    for module in (sc, dg, su_n_solver, su_n_series, sharded_backend, xla):
+    for module in (sc, dg, su_n_solver, su_n_series, placement, xla):
         monkeypatch.setattr(module, "on_gpu", lambda: True)
     monkeypatch.setattr(sc, "_LARGE", 8)
     jax.clear_caches()  # what was traced for a CPU

@@ -31,7 +31,7 @@ if processes > 1:
     jax.distributed.initialize(f"127.0.0.1:{port}", processes, me, heartbeat_timeout_seconds=20)
 import numpy as np
 import coadjoint as cj
-from coadjoint.runtime.backends import sharded_backend, xla
+from coadjoint.runtime.backends import placement, xla
 
 def torus(n, noise=None):
     omega = cj.fluids.random_field(cj.fluids.Torus(n, "paper"), 0)
@@ -46,12 +46,12 @@ def off(a, b):
 def memory(n, devices, system, mu0, **options):
     # What compiled code needs on one device, in matrices of complex numbers.
     sizes = []
-    usual = sharded_backend._called if devices > 1 else xla._advance
+    usual = placement._called if devices > 1 else xla._advance
     def compiled(*args):
         m = usual.lower(*args).compile().compiled.memory_analysis()
         sizes.append((m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes) / (16 * n * n))
         raise StopIteration
-    module, name = (sharded_backend, "_called") if devices > 1 else (xla, "_advance")
+    module, name = (placement, "_called") if devices > 1 else (xla, "_advance")
     setattr(module, name, compiled)
     try:
         cj.solve(system, mu0, devices=devices, **options)
@@ -88,11 +88,11 @@ import warnings
 system, W = torus(33)
 path, run = {path!r}, dict(dt=0.02, save_every=5)
 held = []
-put = sharded_backend.ShardedPlacement.put
+put = placement.ShardedPlacement.put
 def seen(self, tree):
     held.append(put(self, tree))
     return held[-1]
-sharded_backend.ShardedPlacement.put = seen
+placement.ShardedPlacement.put = seen
 cj.solve(system, W, t1=0.2, devices=4, out=path, **run)
 member, params, points, following, slots = held[0]
 assert [s.data.shape for s in points.mu.addressable_shards] == [(1, 9, 33)] * 4

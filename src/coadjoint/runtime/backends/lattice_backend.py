@@ -28,8 +28,8 @@ from .base import NotSupported, on_cpu
 from .nonconverged_steps import careful_program
 from .observer import begin, observer_for, refused
 from .site_kernel import SiteKernel, clock_of, copies, kernel_for, threads_for
+from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
 from .step_kernels import width_of
-from .xla import InitialStateCache, StepDefinition, reduced_by_xla
 
 FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long
 

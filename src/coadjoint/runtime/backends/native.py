@@ -29,8 +29,8 @@ from .native_reduction import CpuReduction
 from .nonconverged_steps import FallbackStepper
 from .observer import begin, observer_for, refused
 from .path_sampling import IncrementSource, drawn_with_steps
+from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
-from .xla import InitialStateCache, StepDefinition, reduced_by_xla
 
 _PIECE = 256  # saved times whose states go through the user's `save` together
 _SHORT = 2**17  # steps of members, some milliseconds: with fewer, Python takes longer for a tile than its steps do

@@ -34,8 +34,8 @@ from .native_reduction import CpuReduction, ReductionKernels, constants, reducti
 from .nonconverged_steps import FallbackStepper
 from .observer import begin, observer_for, refused
 from .path_sampling import IncrementSource
+from .step_definition import StepDefinition, initial_batch
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
-from .xla import StepDefinition, initial_batch
 
 TOGETHER = 2**18  # members that are stepped as one, at most; two such parts are under way, one stepped, one put away
 FEWEST = 2**12  # members from which on a GPU pays

@@ -16,8 +16,8 @@ from ..lapack_lock import run_exclusive
 from ..plan import Batch, Plan
 from ..run_state import TimeGrid
 from .path_sampling import IncrementSource
+from .step_definition import StepDefinition, fallback_step
 from .step_kernels import KernelInputs, StepKernel
-from .xla import StepDefinition, careful_step
 
 
 class FallbackStepper:
@@ -74,7 +74,7 @@ class FallbackStepper:
         return np.concatenate([as_words(np.asarray(x))[0] for x in jax.tree.leaves(after)])
 
 
-careful_program = eqx.filter_jit(careful_step)
+careful_program = eqx.filter_jit(fallback_step)
 _programs: LRUCache[Callable] = LRUCache()
 
 
@@ -90,7 +90,7 @@ def _held(definition: StepDefinition, window: Window, time_grid: TimeGrid) -> Ca
     def make() -> Callable:
         def program(numbers, *args):
             given = eqx.combine(jax.tree.unflatten(holding, numbers), jax.tree.unflatten(wrap_dissipation, objects))
-            return careful_step(*given, *args)
+            return fallback_step(*given, *args)
 
         return jax.jit(program)
 

@@ -1,4 +1,4 @@
-"""The XLA backend: whole tiles as one compiled program of fixed shape. It takes every plan.
+"""The XLA backend: whole batches as one compiled program of fixed shape. It supports every plan.
 
 A chunk takes a tile from step n₀ to step n₁, both traced, so that one program serves every run of the same system,
 whatever its length, step size, path and parameters. Increments come in aligned blocks and saved values in a fixed
@@ -10,7 +10,6 @@ come out valid is not taken: its member waits before it until the careful progra
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -22,54 +21,20 @@ from jaxtyping import Array, Bool, Int, PyTree
 from stepcompiler.cache import LRUCache
 
 from ...drivers import BLOCK, Window
-from ...integrators.base import Integrator
 from ...numerics.split_complex import on_gpu
-from ...systems import System
 from ..lapack_lock import run_exclusive, uses_lapack
-from ..member_params import params_of, with_params
 from ..plan import Batch, Plan
-from ..reduction_tree import accumulated
-from ..run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step, try_step
-from ..saved_values import Save
+from ..run_state import Snapshot, StepState, TimeGrid, try_step
 from .observer import begin, observer_for
-from .sharded_backend import ShardedPlacement, SingleDevice, retraced
-
-_DRAWN = 2**20  # numbers of a path that are drawn at once
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)  # no Module of equinox, which takes longer to make: a short run would feel it
-class StepDefinition:
-    """What compiled code must know of a plan."""
-
-    system: System
-    integrator: Integrator
-    save: Save
-    group: bool = field(metadata={"static": True})  # whether steps compute the group element
-    axes: PyTree = field(metadata={"static": True})  # of the params of members, which are given beside
-    single: bool = field(metadata={"static": True})  # one trajectory: no axis of members inside
-
-    @staticmethod
-    def of(plan: Plan) -> "StepDefinition":
-        """That of a plan."""
-        return StepDefinition(plan.system, plan.integrator, plan.save, plan.follows_group, plan.axes, plan.single)
-
-    def with_params(self, params: PyTree) -> System:
-        """The system of one member."""
-        return self.system if self.axes is None else with_params(self.system, params)
-
-    def each(self, fn: Callable, members: PyTree, params: PyTree) -> PyTree:
-        """fn(member's own arguments, params) of each member; of a single one, without an axis of members inside."""
-        if not self.single:
-            return jax.vmap(fn, in_axes=(0, self.axes))(members, params)
-        own = params if self.axes is None else params_of(params, self.axes, 0)
-        out = fn(jax.tree.map(lambda x: x[0], members), own)
-        return jax.tree.map(lambda x: x[None], out)
-
-    def take_snapshot(self, point: StepState, params: PyTree, t: Any) -> Snapshot:
-        """What is saved of a point of a member with these params."""
-        own = self.system.params if self.axes is None else params
-        return take_snapshot(self.integrator, self.save, self.system, point, own, t)
+from .placement import ShardedPlacement, SingleDevice, retraced
+from .step_definition import (
+    InitialStateCache,
+    StepDefinition,
+    drawn_together,
+    fallback_step,
+    reduced_by_xla,
+    where_taken,
+)
 
 
 def prepare(plan: Plan, reason: str) -> "XlaProgram":
@@ -118,11 +83,6 @@ class XlaProgram:
         return XlaStepper(self, batch, points, n, SingleDevice(devices[batch.indices.start % len(devices)]))
 
 
-def reduced_by_xla(plan: Plan, rows: Snapshot, slots: int) -> PyTree:
-    """The rows of a tile, at most so many times; with a reducer, its accumulators of them."""
-    return rows if plan.reduce is None else accumulated(plan.reduce, rows.values, slots, plan.batch_size)
-
-
 def _step_uses_lapack(plan: Plan) -> bool:
     """Whether tiles must not be stepped at the same time."""
 
@@ -135,50 +95,6 @@ def _step_uses_lapack(plan: Plan) -> bool:
 
 
 _lapack: LRUCache[bool] = LRUCache()
-
-
-class InitialStateCache:
-    """The points of tiles before the first step, computed once where all members start alike."""
-
-    def __init__(self, plan: Plan, definition: StepDefinition):
-        self.definition, self.t0 = definition, plan.time_grid.t0
-        self.alike = plan.axes is None and not (plan.mu0_by_member or plan.g0_by_member)
-        self.found: dict[int, tuple[StepState, Snapshot]] = {}  # by the size of a tile
-
-    def __call__(self, batch: Batch) -> tuple[StepState, Snapshot]:
-        """The points, padding included, and what is saved of them, without padding."""
-        size = batch.member.size
-        points, first = self.found.get(size) or initial_batch(self.definition, batch, self.t0)
-        if self.alike and batch.n_members == size:
-            self.found[size] = points, first
-        return points, jax.tree.map(lambda x: x[: batch.n_members], first)
-
-
-def initial_batch(definition: StepDefinition, batch: Batch, t0: Any) -> tuple[StepState, Snapshot]:
-    """The points before the first step, padding included, and what is saved of them, without padding."""
-    leaves, structure = jax.tree.flatten(definition)
-    program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
-    carry, held, first = run_exclusive(program, leaves, batch.mu0, batch.g0, batch.params, t0)
-    mu0: Any = batch.mu0
-    points = StepState(mu0, carry, SolverTotals.zero(batch.member.shape), held)
-    return points, jax.tree.map(lambda x: np.asarray(x)[: batch.n_members, None], first)
-
-
-_starts: LRUCache[Callable] = LRUCache()  # calls of these cost less than those of equinox's
-
-
-def _start(
-    definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree, t0: Array
-) -> tuple[PyTree, PyTree, Snapshot]:
-    """What the method and the control carry along, and what is saved; all else of the points is known."""
-
-    def one(own: tuple, params: PyTree) -> tuple[PyTree, PyTree, Snapshot]:
-        mu0, g0 = own
-        system, group = definition.with_params(params), definition.group
-        point = initial_state(system, definition.integrator, mu0, t0, group, g0)
-        return point.carry, point.held, definition.take_snapshot(point, params, t0)
-
-    return definition.each(one, (mu0, g0), params)
 
 
 class SaveBuffer(eqx.Module):
@@ -255,7 +171,7 @@ def _advance(
     slots: SaveBuffer,
 ) -> tuple[StepState, Int[Array, " size"], SaveBuffer]:
     """Steps n₀ … n₁ − 1 without fallbacks. A member takes step n if it stands before it, and if it comes out valid."""
-    fast, size = definition.integrator.fast(), _drawn_together(window, member)
+    fast, size = definition.integrator.fast(), drawn_together(window, member)
 
     def going(state: tuple, end: Int[Array, ""]) -> Bool[Array, ""]:
         n, _, next, _ = state
@@ -274,27 +190,13 @@ def _advance(
             n, points, next, slots = state
             new, valid = definition.each(one, (increments, points, jnp.full_like(next, n)), params)
             taken = valid & (next == n)
-            points = _where(taken, new, points)
+            points = where_taken(taken, new, points)
             return n + 1, points, next + taken, _put(definition, time_grid, params, n, taken, points, slots)
 
         return jax.lax.while_loop(lambda s: going(s, jnp.minimum(n1, (b + 1) * size)), step, state)
 
     _, points, next, slots = jax.lax.while_loop(lambda s: going(s, n1), block, (n0, points, next, slots))
     return points, next, slots
-
-
-def _drawn_together(window: Window, member: Int[Array, " size"]) -> int:
-    """For how many steps the path is drawn at once: a block, or two steps where a block of one trajectory is too large.
-
-    A chunk draws all that its first and last steps share with others, so this is what a short chunk wastes.
-    """
-    block = jax.eval_shape(window.block, member[0], member[0])
-    return 2 if member.size == 1 and sum(x.size for x in jax.tree.leaves(block)) > _DRAWN else BLOCK
-
-
-def _where(taken: Bool[Array, " size"], new: PyTree, old: PyTree) -> PyTree:
-    """The new values of some members, the old ones of the others."""
-    return jax.tree.map(lambda a, b: jnp.where(taken.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
 def _put(
@@ -315,7 +217,7 @@ def _put(
 
     def put(values: Snapshot) -> Snapshot:
         old = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, at, 1, keepdims=False), values)
-        new = _where(taken, row(points), old)
+        new = where_taken(taken, row(points), old)
         return jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, at, 1), values, new)
 
     due = (n + 1) % time_grid.save_every == 0
@@ -335,34 +237,13 @@ def _careful(
     slots: SaveBuffer,
 ) -> tuple[StepState, Int[Array, " size"], SaveBuffer]:
     """One step, with all fallbacks, of the members that wait before it."""
-    points = careful_step(definition, window, time_grid, member, params, next, waiting, points)
+    points = fallback_step(definition, window, time_grid, member, params, next, waiting, points)
     at = next // time_grid.save_every - slots.first
     t = time_grid.t0 + (next + 1) * time_grid.dt
     taken = lambda own, params: definition.take_snapshot(own[0], params, own[1])
     rows = definition.each(taken, (points, t), params)
     old = jax.tree.map(lambda a: a[jnp.arange(len(at)), at], slots.values)
-    values = jax.tree.map(lambda a, x: a.at[jnp.arange(len(at)), at].set(x), slots.values, _where(waiting, rows, old))
+    values = jax.tree.map(
+        lambda a, x: a.at[jnp.arange(len(at)), at].set(x), slots.values, where_taken(waiting, rows, old)
+    )
     return points, next + waiting, SaveBuffer(values, slots.first)
-
-
-def careful_step(
-    definition: StepDefinition,
-    window: Window,
-    time_grid: TimeGrid,
-    member: Int[Array, " size"],
-    params: PyTree,
-    n: Int[Array, " size"],
-    active: Bool[Array, " size"],
-    points: StepState,
-) -> StepState:
-    """Step n of each active member, by the method with all its fallbacks."""
-    size = _drawn_together(window, member)
-
-    def one(own: tuple, params: PyTree) -> StepState:
-        member, n, point = own
-        dS = jax.tree.map(lambda x: x[n % size], window.steps(member, n // size * size, size))
-        return take_step(
-            definition.with_params(params), definition.integrator, time_grid.t0, time_grid.dt, n, dS, point
-        )
-
-    return _where(active, definition.each(one, (member, n, points), params), points)

@@ -4,10 +4,12 @@ XLA passes a call frame (xla/ffi/api/c_api.h, API 0.x) with pointers to buffers.
 kernel, its key, and all counts. The handler looks up the address of the kernel under its key, so that the program of
 XLA contains no address and can be cached across processes.
 
-If a group stops before a step that is not valid, the handler calls back into Python (`jax_calls`).
+The handler divides the groups among threads. If a group stops before a step that is not valid, it calls back into
+Python (`jax_calls`).
 """
 
 import ctypes
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,10 @@ import numpy as np
 
 from .targets.cpu import link_text
 
-COUNTS = "key groups stop base every first rows slots state_bytes keep".split()  # of the first buffer
+COUNTS = "key groups stop base every first rows slots state_bytes keep threads".split()  # of the first buffer, …
+COUNTS += ["n_bytes", *(f"{x}_bytes" for x in "member path saved added".split())]  # … these of one group
+_MOST_THREADS = 64
+_PART = "address groups until base every first rows slots n state shared member path saved added".split()
 _OPERANDS = "counts n state shared member path added numbers".split()
 _RESULTS = "state saved n kept".split()
 _HANDLER = """
@@ -95,11 +100,10 @@ other:
   br i1 %none, label %ask, label %search
 call:
   %address = load ptr, ptr %address.at
-  call void %address(i64 %groups, i64 %until, i64 %base, i64 %every, i64 %first, i64 %rows, i64 %slots, ptr %to.n,
-    ptr %to.state, ptr %of.shared, ptr %of.member, ptr %of.path, ptr %to.saved, ptr %of.added)
+DIVIDED
   br label %check
 check:
-  %g = phi i64 [0, %call], [%g.next, %next]
+  %g = phi i64 [0, %LAST], [%g.next, %next]
   %left = icmp slt i64 %g, %groups
   br i1 %left, label %next, label %done
 next:
@@ -117,6 +121,68 @@ done:
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.smin.i64(i64, i64)
+"""
+_ALONE = """
+  call void %address(i64 %groups, i64 %until, i64 %base, i64 %every, i64 %first, i64 %rows, i64 %slots, ptr %to.n,
+    ptr %to.state, ptr %of.shared, ptr %of.member, ptr %of.path, ptr %to.saved, ptr %of.added)"""
+_DIVIDED = """
+  %each.state = sdiv i64 %state_bytes, %groups
+  %handles = alloca [MOST x i64]
+  %parts = alloca [WORDS x i64]
+  br label %part.head
+part.head:
+  %t = phi i64 [0, %call], [%t.next, %part.next]
+  %low.scaled = mul i64 %t, %groups
+  %low = sdiv i64 %low.scaled, %threads
+  %t.next = add i64 %t, 1
+  %high.scaled = mul i64 %t.next, %groups
+  %high = sdiv i64 %high.scaled, %threads
+  %count = sub i64 %high, %low
+  %part.index = mul i64 %t, SIZE
+  %part = getelementptr i64, ptr %parts, i64 %part.index
+FILLED
+  %ends = icmp eq i64 %t.next, %threads
+  br i1 %ends, label %part.here, label %part.thread
+part.thread:
+  %handle = getelementptr i64, ptr %handles, i64 %t
+  %status = call i32 @pthread_create(ptr %handle, ptr null, ptr @part, ptr %part)
+  %refused = icmp ne i32 %status, 0
+  br i1 %refused, label %part.direct, label %part.next
+part.direct:
+  store i64 0, ptr %handle
+  %ignored = call ptr @part(ptr %part)
+  br label %part.next
+part.next:
+  br label %part.head
+part.here:
+  %here = call ptr @part(ptr %part)
+  br label %join.head
+join.head:
+  %k = phi i64 [1, %part.here], [%k.next, %join.next]
+  %waits = icmp slt i64 %k, %threads
+  br i1 %waits, label %join, label %joined
+join:
+  %before = sub i64 %k, 1
+  %joined.at = getelementptr i64, ptr %handles, i64 %before
+  %joined.handle = load i64, ptr %joined.at
+  %runs = icmp ne i64 %joined.handle, 0
+  br i1 %runs, label %join.wait, label %join.next
+join.wait:
+  %code = call i32 @pthread_join(i64 %joined.handle, ptr null)
+  br label %join.next
+join.next:
+  %k.next = add i64 %k, 1
+  br label %join.head
+joined:"""
+_PART_FUNCTION = """
+define internal ptr @part(ptr %part) {
+LOADED
+  call void %address(i64 %groups, i64 %until, i64 %base, i64 %every, i64 %first, i64 %rows, i64 %slots, ptr %n,
+    ptr %state, ptr %shared, ptr %member, ptr %path, ptr %saved, ptr %added)
+  ret ptr null
+}
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(i64, ptr)
 """
 POINTERS = [*(f"of.{x}" for x in _OPERANDS if x not in ("n", "state")), *(f"to.{x}" for x in _RESULTS if x != "kept")]
 
@@ -138,9 +204,56 @@ def _text(minor: int) -> str:
             f"  %{name}.at = getelementptr i64, ptr %of.counts, i64 {i}",
             f"  %{name} = load i64, ptr %{name}.at",
         ]
+    divided, last, more = (_divided(), "joined", _part_function()) if has_threads() else (_ALONE, "call", "")
     pointers = ", ".join(f"ptr %{x}" for x in POINTERS)
-    text = _HANDLER.replace("BUFFERS", "\n".join(buffers)).replace("COUNTS", "\n".join(counts))
+    text = (_HANDLER + more).replace("DIVIDED", divided).replace("LAST", last)
+    text = text.replace("BUFFERS", "\n".join(buffers)).replace("COUNTS", "\n".join(counts))
     return text.replace("POINTERS", pointers).replace("DECLARED", pointers).replace("MINOR", str(minor))
+
+
+def has_threads() -> bool:
+    """Whether the handler can start threads: on POSIX systems whose C library has them."""
+    if os.name != "posix":
+        return False
+    library = ctypes.CDLL(None)
+    return hasattr(library, "pthread_create") and hasattr(library, "pthread_join")
+
+
+def _divided() -> str:
+    """The call of a kernel by several threads, each for some of the groups."""
+    moved = {"n": "to", "state": "to", "saved": "to", "member": "of", "path": "of", "added": "of"}
+    lines = []
+    for i, name in enumerate(_PART):
+        kind, value = "i64", {"groups": "%count", "until": "%until"}.get(name, f"%{name}")
+        if name in moved:
+            bytes_of = "%each.state" if name == "state" else f"%{name}_bytes"
+            lines.append(f"  %part.{name}.offset = mul i64 %low, {bytes_of}")
+            lines.append(f"  %part.{name} = getelementptr i8, ptr %{moved[name]}.{name}, i64 %part.{name}.offset")
+            kind, value = "ptr", f"%part.{name}"
+        elif name in ("address", "shared"):
+            kind, value = "ptr", "%address" if name == "address" else "%of.shared"
+        lines.append(f"  %part.{name}.at = getelementptr i64, ptr %part, i64 {i}")
+        lines.append(f"  store {kind} {value}, ptr %part.{name}.at")
+    sizes = {"MOST": _MOST_THREADS, "WORDS": _MOST_THREADS * len(_PART), "SIZE": len(_PART)}
+    text = _DIVIDED.replace("FILLED", "\n".join(lines))
+    for name, size in sizes.items():
+        text = text.replace(name, str(size))
+    return text
+
+
+def _part_function() -> str:
+    """What a thread does."""
+    lines = []
+    for i, name in enumerate(_PART):
+        kind = "i64" if name in "groups until base every first rows slots".split() else "ptr"
+        lines += [f"  %{name}.at = getelementptr i64, ptr %part, i64 {i}", f"  %{name} = load {kind}, ptr %{name}.at"]
+    return _PART_FUNCTION.replace("LOADED", "\n".join(lines))
+
+
+def threads_for(groups: int) -> int:
+    """Threads among which groups are divided: the cores of this process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, groups, _MOST_THREADS)) if has_threads() else 1
 
 
 def api_version() -> tuple[int, int]:

@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .ffi_handler import COUNTS, POINTERS, Handler, api_version
+from .ffi_handler import COUNTS, POINTERS, Handler, api_version, threads_for
 from .kernel import Kernel
 from .lowering.complex_lowering import as_reals
 
 _TARGET = "stepcompiler_run"
+_WORTH_THREADS = 4096  # steps of groups, which take longer than to start a thread
 
 
 class Entry(NamedTuple):
@@ -98,6 +99,10 @@ def call(
     about = {
         "key": kernel.executable.key, "groups": groups, "stop": stop, "base": base, "every": every, "first": first,
         "rows": path.shape[1], "slots": slots, "state_bytes": state.size * 8, "keep": keep,
+        "threads": threads_for(groups) if groups * path.shape[1] >= _WORTH_THREADS else 1,
+        "n_bytes": 8, "member_bytes": 8 * member.size // groups,
+        "path_bytes": 8 * path.size // groups, "saved_bytes": 8 * slots * kernel.sizes.saved * width,
+        "added_bytes": 8 * (0 if added is None else added.size // groups),
     }  # fmt: skip
     counts = jnp.stack([jnp.asarray(about[name], jnp.int64) for name in COUNTS])
     operands = (

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 # Pages whose ```python blocks are run, in order and in one namespace a page. A ```text block that
 # directly follows one is what it prints.
 PAGES = ["README.md", "docs/index.md", "docs/explanation/random.md"]
-PAGES += [f"docs/guides/{page}.md" for page in ("backends", "choose", "control", "drivers", "fluids", "performance", "stores")]
+PAGES += [f"docs/guides/{page}.md" for page in ("backends", "choose", "control", "drivers", "fluids")]
+PAGES += [f"docs/guides/{page}.md" for page in ("performance", "stores")]
 PAGES += [f"docs/guides/{page}.md" for page in ("temperature", "from/quflow", "from/qutip", "from/sunny")]
 PAGES += [f"docs/reference/{page}.md" for page in ("examples", "index", "methods")]
 PAGES += [f"docs/development/extend/{page}.md" for page in ("algebra", "backend", "integrator", "model")]

@@ -50,6 +50,7 @@ def test_sampled_covariances_are_those_of_fractional_brownian_motion(hurst):
     assert abs(lagged.mean() - (exact[12, 10] - exact[11, 10] - exact[12, 9] + exact[11, 9])) < 4 * lagged.std() / 63
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hurst", [0.3, 0.7])
 def test_coarse_and_fine_steps_follow_one_path(hurst):
     driver = cj.FractionalBrownian(hurst, key=4, grid=GRID, depth=2)

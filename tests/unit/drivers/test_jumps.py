@@ -81,6 +81,7 @@ def test_poisson_kicks_follow_the_exponential_of_the_generator():
     assert np.all(np.abs(end.mean(axis=0) - expm(2.0 * G) @ MU0) < 3.5 * end.std(axis=0) / np.sqrt(members))
 
 
+@pytest.mark.slow
 def test_orders_hold_across_jumps(system):
     ends = lambda method, dts: [
         cj.solve(system, MU0, t1=6.4, dt=dt, driver=KICKS, integrator=method).mu[-1] for dt in dts

@@ -86,6 +86,7 @@ if _TYPE_CHECKING:
     from .study.expectation import expectation
     from .study.levels import Expectation
     from .systems import Noise, System, salt, white_torque
+    from .variations import vary
 
 __version__ = "0.1.0"
 
@@ -123,6 +124,7 @@ _PUBLIC = {
     ".study.expectation": "expectation",
     ".study.levels": "Expectation",
     ".systems": "Noise System salt white_torque",
+    ".variations": "vary",
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = [
@@ -217,6 +219,7 @@ __all__ = [
     "sample",
     "solve",
     "structure_factor",
+    "vary",
     "white_torque",
 ]  # fmt: skip
 

@@ -15,7 +15,17 @@ from .numerics.signatures import described
 
 
 class Hold(eqx.Module):
-    """A feedback law with its sampling interval. `hold` makes one."""
+    """A feedback law with its sampling interval. `hold` returns one.
+
+    Parameters
+    ----------
+    law : callable
+        The feedback law.
+    every : int
+        The number of time steps for which a value is held.
+    state : pytree
+        The discrete state at the start, or None.
+    """
 
     law: Callable = eqx.field(static=True)
     every: int = eqx.field(static=True)

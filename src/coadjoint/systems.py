@@ -42,15 +42,20 @@ class System(eqx.Module):
 
     with s = +1 for left-invariant systems (bodies) and s = −1 for right-invariant ones (fluids).
 
-    After the state and the params, these functions may have arguments with the names t, g and u, as in h(mu, t),
-    h(mu, params, g, t), D(mu, dt, t) or `salt(lambda t: ...)`. An argument named `t` receives the time. An argument
-    named `u` receives the value of `control`.
+    Functions receive the state, then the params, if the system has any. Further arguments are passed by name, as in
+    h(mu, t), h(mu, params, g, t), D(mu, dt, t) or `salt(lambda t: ...)`:
 
-    An argument named `g` receives the group element, the configuration of the body: a rotation matrix for SO3, a 4×4
-    matrix for SE3, a unitary matrix for SU(n), one per factor of a `Product`, the matrix Ad_g for other algebras. The
-    system is then on T*G, and the equation has the term −∂h/∂g dt, trivialised on the left for left-invariant systems
-    (<∂h/∂g, η> = d/dε h(μ, g exp εη) at ε = 0) and on the right for right-invariant ones (h(μ, exp(εη) g)). Casimirs
-    change. Runs save g as `sol.g`, and `g0=` is its initial value.
+    - `t` receives the time.
+    - `g` receives the group element, such as the attitude of a body.
+    - `u` receives the value of `control`.
+
+    The group element is a rotation matrix for SO3, a 4×4 matrix for SE3 and a unitary matrix for SU(n). A `Product` has
+    one per factor. For other algebras it is the matrix Ad_g.
+
+    If a function has the argument `g`, the system is on T*G, and the equation has the additional term −∂h/∂g dt. The
+    derivative is trivialised on the left for left-invariant systems, <∂h/∂g, η> = d/dε h(μ, g exp εη) at ε = 0. For
+    right-invariant systems it is trivialised on the right, with h(μ, exp(εη) g). Casimirs change. Runs save g as
+    `sol.g`, and `g0=` is its initial value.
 
     Parameters
     ----------

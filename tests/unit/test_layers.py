@@ -41,7 +41,10 @@ LAYERS = {
     "algebras": Layer(("algebras", "algebras.*"), ("compiler", "numerics", "algebra interface")),
     "drivers": Layer(("drivers", "drivers.*"), ("compiler", "numerics")),
     "systems": Layer(
-        ("systems", "stabilisers", "states", "noises", "areas", "callables", "params", "baths", "inputs", "controls"),
+        (
+            *("systems", "stabilisers", "states", "noises", "areas", "callables", "params", "baths", "inputs"),
+            *("controls", "variations"),
+        ),
         ("compiler", "numerics", "algebra interface", "algebras"),
     ),
     # An integrator knows an algebra only through its methods, hence not one concrete algebra.

@@ -85,12 +85,15 @@ def solve(
         t0 + n dt. `sol.t` has exactly these times.
     save : callable, optional
         A function save(mu). Its values are saved in place of the states, as `sol.saved`. A function save(mu, params)
-        also receives the params of the system. A last argument named `t` receives the time.
+        also receives the params of the system. Arguments named `t` and `g` receive the time and the group element,
+        and `u` the value of the control.
     group : bool, default False
         Whether to reconstruct the group element g: μ_n = Ad*_{g_n} μ_0 (left) or Ad*_{g_n⁻¹} μ_0 (right). It is saved
-        as `sol.g`, and the attitude of a body as `sol.attitude()`.
+        as `sol.g`, and the attitude of a body as `sol.attitude()`. Runs of a system on T*G save it anyway, unless
+        `save` is given.
     g0 : array, optional
-        The initial group element, a matrix such as `sol.g[0]`, by default the identity. With `group=True` only. Then
+        The initial group element, a matrix such as `sol.g[0]`, by default the identity. Only with `group=True` or on
+        T*G. Then
         μ_n = Ad*_{g_n} ν (left) or Ad*_{g_n⁻¹} ν (right), where ν is the momentum in space.
     throw : bool, default True
         Whether a step that does not converge raises `UnsolvedStepError`. Otherwise such steps are counted in

@@ -27,6 +27,7 @@ class Kinds(NamedTuple):
 
     while_loops: bool = False  # of floating-point numbers, outside of stop_gradient: no reverse derivative
     complex_numbers: bool = True
+    right_rules: bool = False  # a function with a rule of its own has the right derivative
     names: tuple[str, ...] = tuple(NAMES)
 
 

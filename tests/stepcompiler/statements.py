@@ -132,6 +132,8 @@ def call(w):
 
 def custom(w, shape, wrap):
     """A function with a derivative of its own, which need not be the right one."""
+    if w.kinds.right_rules:
+        return custom_right(w, shape, wrap)
     x = w.var()
     arg = [Var(w.fresh("y"), "f", x.shape)]
     outside, w.scope = w.scope, [v for v in w.scope if v.name.startswith("np.")]  # captures nothing that is traced
@@ -147,6 +149,21 @@ def custom(w, shape, wrap):
         w.line(f"{name}.defvjp(lambda y: ({name}(y), y), {rule})")
     w.scope = outside
     return w.let(f"{name}({x.name})", "f", shape)
+
+
+def custom_right(w, shape, wrap):
+    """A function with a rule that is its derivative."""
+    x = w.var()
+    arg = [Var(w.fresh("y"), "f", x.shape)]
+    outside, w.scope = w.scope, [v for v in w.scope if v.name.startswith("np.")]
+    plain, own = w.body(arg, [Var("", "f", shape)]), w.fresh("own")
+    w.line(f"{own} = jax.{wrap}({plain})")
+    if wrap == "custom_jvp":
+        w.line(f"{own}.defjvp(lambda primals, tangents: jax.jvp({plain}, primals, tangents))")
+    else:
+        w.line(f"{own}.defvjp(lambda y: ({plain}(y), y), lambda kept, c: jax.vjp({plain}, kept)[1](c))")
+    w.scope = outside
+    return w.let(f"{own}({x.name})", "f", shape)
 
 
 def cond(w):

@@ -173,7 +173,7 @@ def compare_run(seed, counts, kinds=KINDS):
 def compare_gradient(seed, counts, kinds=KINDS):
     """jax.grad through `solve`, with respect to the state and the params, against differences of native runs."""
     try:
-        text, system, method = system_of(seed, kinds)
+        text, system, method = system_of(seed, kinds._replace(right_rules=True))
         numbers = jax.tree.map(lambda x: jnp.issubdtype(x.dtype, jnp.floating), system.params)
         options = {"t1": STEPS * DT, "dt": DT, "integrator": method, "throw": False}
 

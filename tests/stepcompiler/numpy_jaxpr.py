@@ -16,18 +16,25 @@ from stepcompiler.jaxprs.equations import CALLS, callee, closed, scan_of
 
 MOST_PASSES = 10_000  # through one loop
 
+PRODUCTS = {"mul", "div", "dot_general", "integer_pow", "square", "pow", "reduce_prod", "cumprod"}
+
 
 class Noise:
-    """Relative errors of every floating-point result, to see how far round-off may carry; zeros have any sign."""
+    """Relative errors of every floating-point result, to see how far round-off may carry; zeros have any sign.
+
+    Products of complex numbers have errors relative to their absolute value: a real part that cancels need not be 0.
+    """
 
     def __init__(self, seed, double=1e-12, single=1e-6):
         self.rng, self.size = np.random.default_rng(seed), {4: single, 8: double}
 
-    def __call__(self, x):
+    def __call__(self, x, name=""):
         if x.dtype.kind not in "fc":
             return x
         size = self.size.get(x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1), 1e-3)
         signs = self.rng.choice([-1.0, 1.0], x.shape)
+        if x.dtype.kind == "c" and name in PRODUCTS:
+            return (x + size * np.abs(x) * (signs + 1j * self.rng.choice([-1.0, 1.0], x.shape))).astype(x.dtype)
         y = (x * (1.0 + size * signs)).astype(x.dtype)
         return y if x.dtype.kind == "c" else np.where(y == 0, np.copysign(y, signs), y).astype(x.dtype)
 
@@ -54,7 +61,7 @@ def _evaluate(program, args, noise):
             out = CONTROL[name](eqn, xs, noise)
         else:
             out = _apply(name, eqn, xs)
-            out = out if noise is None or name in EXACT else [noise(y) for y in out]
+            out = out if noise is None or name in EXACT else [noise(y, name) for y in out]
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]
 

@@ -189,7 +189,7 @@ COMPLEX_BACK = """
     jnp.real(jnp.vdot({z}, {z})) + 0 * {z}.real
     {z}.real - {z}.imag
     jnp.where({z} == {z}, 0.3, {z}.real)
-    jnp.where(jnp.iscomplex({z}), {z}.real, 0.1)
+    jnp.where(jnp.abs({z}.imag) > 0.2, {z}.real, 0.1)
 """
 
 ARRAY = """

@@ -17,7 +17,8 @@ class Dissipative(Integrator):
         μ ← D(dt/2) μ,   μ ← μ + ½ Σ_i f_i ΔS^i,   μ ← Φ(dt) μ,   μ ← μ + ½ Σ_i f_i ΔS^i,   μ ← D(dt/2) μ,
 
     D the exact flow of viscosity, drag and steady stirring, f_i stirring that is white in time. Φ keeps the orbit that
-    it starts from; D and f_i leave it, so that Casimirs change as they should: none is kept.
+    it starts from; D and f_i leave it, so that Casimirs change as they should: none is kept. With a torque Φ moves by
+    the affine action, which contains the f_i.
 
     Reference: Strang, On the construction and comparison of difference schemes (1968).
     """  # fmt: skip
@@ -57,11 +58,17 @@ class Dissipative(Integrator):
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any
     ) -> tuple[State, PyTree, SolveInfo]:
         """Half, whole, half."""
-        path = dS.S.sum(axis=0) if dS.S.ndim > 1 else dS.S  # the parts of a step that the method within may halve
-        stirring_increment = 0.5 * system.stirring_increment(path)
-        mu = system.dissipate(mu, 0.5 * dt) + stirring_increment
+        kick = self._half_stirring(system, dS)
+        mu = system.dissipate(mu, 0.5 * dt) + kick
         mu, _, info = self.inner.step(system, mu, t, dt, dS, self.inner.init(system, mu))
-        return system.dissipate(mu + stirring_increment, 0.5 * dt), None, info
+        return system.dissipate(mu + kick, 0.5 * dt), None, info
+
+    def _half_stirring(self, system: System, dS: Increment) -> State | float:
+        """½ Σ_i f_i ΔS^i, or 0 if the step of the other method contains it."""
+        if system.has_torque:
+            return 0.0
+        path = dS.S.sum(axis=0) if dS.S.ndim > 1 else dS.S  # the parts of a step that the method within may halve
+        return 0.5 * system.stirring_increment(path)
 
 
 def wrap_dissipation(system: System, integrator: Integrator) -> Integrator:

@@ -64,7 +64,12 @@ class Terms:
             c = algebra.coordinates(mu) if state else None
             return result(fn(c, p, 1.0 + 0.5 * jnp.sin(2.0 * t) if timed else 1.0), *rest[: len(between)])
 
-        names = [*(["mu"] if state else []), *between, *(["p"] if self.case["params"] else []), *(["t"] if timed else [])]
+        names = [
+            *(["mu"] if state else []),
+            *between,
+            *(["p"] if self.case["params"] else []),
+            *(["t"] if timed else []),
+        ]
         first = "" if state else "None, "
         return eval(f"lambda {', '.join(names)}: call({first}{', '.join(names)})", {"call": call})
 

@@ -1,4 +1,4 @@
-"""All pairs of terms of a system in one run, along a smooth path, against SciPy: dμ = s ad*_ξ μ + f dt + Σ_i f_i dS^i."""
+"""All pairs of terms of a system in one run, along a smooth path, against SciPy."""
 
 import jax
 import jax.numpy as jnp

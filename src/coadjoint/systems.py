@@ -17,7 +17,7 @@ from .algebras.cotangent import Cotangent
 from .callables import Tracer, check_params, names_received, received_values
 from .controls import Held, Law, as_holds, trace_law
 from .inputs import Use
-from .noises import HamiltonianNoise, MixedNoise, SaltOfParams, Stirring
+from .noises import HamiltonianNoise, MixedNoise, Stirring
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import salt as salt
@@ -221,17 +221,28 @@ class System(eqx.Module):
 
     @property
     def commuting(self) -> bool:
-        """Whether all noises are SALT with [β_i, β_j] = 0. This property cannot be used inside compiled code."""
+        """Whether all noises are SALT or white torques and commute. It cannot be used inside compiled code.
+
+        They commute if all [β_i, β_j] and all ad*_{β_i} f_j are zero.
+        """
         M = self.n_noise
-        if M <= 1 or not self.additive:
+        if M <= 1 or not self.additive or all(isinstance(n, Stirring) for n in self.noises):
             return self.additive
-        single = [k for n in self.noises for k in (n.noises if isinstance(n, MixedNoise) else (n,))]
-        if any(isinstance(n, SaltOfParams) or (self.received and not isinstance(n, Salt)) for n in single):
+        if not all(map(self._is_constant, self.noises)):
             return False  # other params may be given, and fields may change in time
-        if self._stirred or M > _MOST_COMMUTING or validation.is_traced(self.noises):
-            return False  # a torque does not commute with fields that turn it
+        if M > _MOST_COMMUTING or validation.is_traced(self.noises):
+            return False
+        algebra = Affine(self.algebra) if self._stirred else self.algebra
         with jax.ensure_compile_time_eval():
-            return bool(_commute(self))
+            return bool(_commute(self._with(_algebra=Constant(algebra), received=())))
+
+    def _is_constant(self, noise: Noise) -> bool:
+        """Whether the fields of an additive noise depend neither on params nor on other arguments."""
+        if isinstance(noise, Stirring):
+            return self._is_constant(noise.fields)
+        if isinstance(noise, MixedNoise):
+            return all(map(self._is_constant, noise.noises))
+        return isinstance(noise, Salt) or (self.params is None and not self.received)
 
     @property
     def timed(self) -> bool:

@@ -185,12 +185,55 @@ def test_white_torque_and_salt_converge_along_a_path():
     assert 0.85 < np.polyfit(np.log(steps), np.log(errors), 1)[0] < 1.3, errors
 
 
-def test_white_torque_does_not_commute_with_fields():
-    """TMKLevy samples the areas of a SALT field and a white torque, and is of strong order 1 with them."""
-    noise = [cj.salt([0.3, 0.0, 0.2]), cj.white_torque([0.0, 0.4, 0.1])]
-    system = cj.System(cj.SO3(), lambda m: 0.5 * m @ (m / INERTIA), noise)
-    assert not system.commuting
-    assert cj.TMKLevy().needs(system).areas
+def test_salt_and_white_torque_that_do_not_commute():
+    """TMKLevy is given the areas, and keeps strong order 1."""
+    rng, members, fine, counts = np.random.default_rng(0), 64, 512, (8, 16, 32, 64)
+    dW = rng.standard_normal((members, fine, 2)) / np.sqrt(fine)
+    noise = [cj.salt([0.0, 0.0, 0.5]), cj.white_torque([0.4, 0.0, 0.0])]
+    system = cj.System(cj.SO3(), lambda m: 0.5 * m @ (m / INERTIA), noise, side="right")
+
+    def ends(n, method):
+        parts = dW.reshape(members, n, -1, 2)
+        W = np.cumsum(parts, axis=2) - parts
+        areas = np.einsum("pnki,pnkj->pnij", W, parts)
+        path = cj.Increments(parts.sum(axis=2), areas=0.5 * (areas - areas.swapaxes(2, 3)))
+        run = {"t1": 1.0, "dt": 1.0 / n, "save_every": n, "driver": path, "integrator": method}
+        return cj.ensemble(system, START, members=members, **run).mu[:, -1]
+
+    reference = ends(fine, cj.TMK())
+    errors = [np.sqrt(np.mean((ends(n, cj.TMKLevy()) - reference) ** 2)) for n in counts]
+    assert 0.85 < -np.polyfit(np.log(counts), np.log(errors), 1)[0] < 1.3, errors
+
+
+AXIS, OTHER = [0.0, 0.0, 0.5], [0.4, 0.0, 0.0]
+
+
+class Given(cj.Noise):
+    """SALT noise whose fields are zero only for some params."""
+
+    size = 2
+    additive = True
+
+    def apply(self, mu, dS, p):
+        return p * jnp.stack([dS[0], dS[1], 0.0 * dS[0]])
+
+
+@pytest.mark.parametrize(
+    "noise, params, commute",
+    [
+        ([cj.salt(AXIS), cj.white_torque(AXIS)], None, True),
+        ([cj.salt(AXIS), cj.white_torque(OTHER)], None, False),
+        ([cj.salt([AXIS, OTHER])], None, False),
+        ([cj.white_torque([AXIS, OTHER])], None, True),
+        ([cj.white_torque(lambda t: jnp.array([AXIS, OTHER]) * t)], None, True),
+        ([cj.salt(AXIS), cj.white_torque(lambda p: p * jnp.array(OTHER))], 0.0, False),
+        ([Given()], 0.0, False),
+    ],
+)
+def test_noises_that_commute(noise, params, commute):
+    """Areas are left out only if no params, members or times need them."""
+    h = (lambda m: m @ m) if params is None else lambda m, p: m @ m
+    assert cj.System(cj.SO3(), h, noise, params=params).commuting is commute
 
 
 def test_derivatives_and_members():

@@ -234,7 +234,7 @@ class System(eqx.Module):
             return False
         algebra = Affine(self.algebra) if self._stirred else self.algebra
         with jax.ensure_compile_time_eval():
-            return bool(_commute(self._with(_algebra=Constant(algebra), received=())))
+            return bool(_commute(self._with(_algebra=Constant(algebra), received=frozenset())))
 
     def _is_constant(self, noise: Noise) -> bool:
         """Whether the fields of an additive noise depend neither on params nor on other arguments."""

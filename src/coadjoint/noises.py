@@ -146,6 +146,14 @@ class Stirring(Noise):
         return self.factor * self.fields.apply(None, dS, params)  # type: ignore[arg-type]
 
 
+def is_constant(noise: Noise, alone: bool) -> bool:
+    """Whether the fields of an additive noise are constants; `alone` if the system's functions get the state only."""
+    if isinstance(noise, MixedNoise):
+        return all(is_constant(n, alone) for n in noise.noises)
+    fields = noise.fields if isinstance(noise, Stirring) else noise
+    return alone or isinstance(fields, Salt)
+
+
 class WhiteTorque:
     """The result of `white_torque`, before a system uses it."""
 

@@ -17,7 +17,7 @@ from .algebras.cotangent import Cotangent
 from .callables import Tracer, check_params, names_received, received_values
 from .controls import Held, Law, as_holds, trace_law
 from .inputs import Use
-from .noises import HamiltonianNoise, MixedNoise, Stirring
+from .noises import HamiltonianNoise, Stirring, is_constant
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import salt as salt
@@ -228,21 +228,12 @@ class System(eqx.Module):
         M = self.n_noise
         if M <= 1 or not self.additive or all(isinstance(n, Stirring) for n in self.noises):
             return self.additive
-        if not all(map(self._is_constant, self.noises)):
+        fixed = all(is_constant(n, self.params is None and not self.received) for n in self.noises)
+        if not fixed or M > _MOST_COMMUTING or validation.is_traced(self.noises):
             return False  # other params may be given, and fields may change in time
-        if M > _MOST_COMMUTING or validation.is_traced(self.noises):
-            return False
         algebra = Affine(self.algebra) if self._stirred else self.algebra
         with jax.ensure_compile_time_eval():
             return bool(_commute(self._with(_algebra=Constant(algebra), received=frozenset())))
-
-    def _is_constant(self, noise: Noise) -> bool:
-        """Whether the fields of an additive noise depend neither on params nor on other arguments."""
-        if isinstance(noise, Stirring):
-            return self._is_constant(noise.fields)
-        if isinstance(noise, MixedNoise):
-            return all(map(self._is_constant, noise.noises))
-        return isinstance(noise, Salt) or (self.params is None and not self.received)
 
     @property
     def timed(self) -> bool:

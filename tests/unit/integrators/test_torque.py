@@ -196,7 +196,7 @@ def test_salt_and_white_torque_that_do_not_commute():
         parts = dW.reshape(members, n, -1, 2)
         W = np.cumsum(parts, axis=2) - parts
         areas = np.einsum("pnki,pnkj->pnij", W, parts)
-        path = cj.Increments(parts.sum(axis=2), areas=0.5 * (areas - areas.swapaxes(2, 3)))
+        path = cj.Increments(parts.sum(axis=2), areas=0.5 * (areas - areas.swapaxes(2, 3)), brownian=True)
         run = {"t1": 1.0, "dt": 1.0 / n, "save_every": n, "driver": path, "integrator": method}
         return cj.ensemble(system, START, members=members, **run).mu[:, -1]
 

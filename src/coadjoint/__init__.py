@@ -75,6 +75,7 @@ if _TYPE_CHECKING:
     from .report.structure_factor import structure_factor
     from .runtime.ensemble import ensemble
     from .runtime.gradients.info import GradientInfo, last_gradient_info
+    from .runtime.prepared import PreparedRun, prepare
     from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
     from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
     from .runtime.sample import Sample, sample
@@ -112,6 +113,7 @@ _PUBLIC = {
     ".numerics.rootfind": "SolveInfo",
     ".report.structure_factor": "structure_factor",
     ".runtime.ensemble": "ensemble",
+    ".runtime.prepared": "PreparedRun prepare",
     ".runtime.reducers": "Covariance Mean Quantiles Reducer",
     ".runtime.gradients.info": "GradientInfo last_gradient_info",
     ".runtime.time_reducers": "Autocovariance FirstPassage RunningMax TimeAverage",
@@ -174,6 +176,7 @@ __all__ = [
     "Needs",
     "NinomiyaVictoir",
     "Noise",
+    "PreparedRun",
     "Product",
     "Quantiles",
     "Recommendation",
@@ -210,6 +213,7 @@ __all__ = [
     "last_gradient_info",
     "models",
     "open",
+    "prepare",
     "quaternion_to_rotation",
     "recommend",
     "resume",

@@ -40,6 +40,12 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
     if type(algebra).element is LieAlgebra.element:
         return states
 
+    if not (jax.tree.leaves(algebra) or validation.is_traced(states)):
+        rows = np.asarray(states).reshape(-1, *algebra.shape)
+        own = [x for x in (type(algebra).nearest_state(algebra, one) for one in rows) if x is not None]
+        if own:
+            return to_device(np.stack(own).reshape(states.shape))
+
     def nearest(x: Array) -> Array:
         return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
 

@@ -1,6 +1,5 @@
 """Stochastic Lie–Poisson systems: an algebra, a Hamiltonian, noise, a side."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -501,8 +500,8 @@ class System(eqx.Module):
     def _with(self, **changes: Any) -> "System":
         """A copy with other fields, without the checks of the constructor."""
         new = object.__new__(type(self))
-        for field in dataclasses.fields(self):
-            object.__setattr__(new, field.name, changes.get(field.name, getattr(self, field.name)))
+        fields: dict[str, Any] = vars(new)  # type: ignore[assignment]
+        fields.update(vars(self) | changes)
         return new
 
     def arguments(self, x: State) -> tuple:

@@ -39,6 +39,12 @@ def _moved(algebra: "LieAlgebra", g: PyTree, mu: Array) -> tuple[Array, Array, A
     return A, before, after, algebra.casimir_scales(algebra.element(mu))
 
 
+def are_rotations(R: np.ndarray) -> bool:
+    """Whether all of a stack of 3×3 matrices are rotations, by a quick test."""
+    off = np.abs(R.swapaxes(1, 2) @ R - np.eye(3)).max(initial=0.0)
+    return bool(off <= GROUP_TOL and np.all(np.einsum("ki,ki->k", np.cross(R[:, 0], R[:, 1]), R[:, 2]) > 0))
+
+
 def rotation_error(R: np.ndarray, name: str = "it") -> str | None:
     """Whether a 3×3 matrix is a rotation."""
     off = np.abs(R.T @ R - np.eye(3)).max()

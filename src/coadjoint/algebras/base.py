@@ -69,6 +69,10 @@ class LieAlgebra(eqx.Module):
         """The defect of a state of the right shape with finite entries; None if there is none."""
         return None
 
+    def nearest_state(self, mu: np.ndarray) -> np.ndarray | None:
+        """The state without round-off that is no part of the algebra; None: `element` of its `coordinates`."""
+        return None
+
     # The algebra and its dual.
 
     def pairing(self, mu: State, xi: Element) -> Float[Array, ""]:
@@ -281,6 +285,10 @@ class LieAlgebra(eqx.Module):
         Here: Ad_g must preserve brackets, and Ad*_g Casimirs.
         """
         return automorphism_error(self, g)
+
+    def in_group(self, g: PyTree) -> bool:
+        """Whether all of a stack are in the group, by a quick test. `group_error` examines each if this is false."""
+        return False
 
     def group_align(self, g: Array, source: State, target: State) -> Array:
         """g, changed by round-off so that Ad*_g source = target, if the algebra supports it; here g itself."""

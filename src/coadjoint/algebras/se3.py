@@ -10,7 +10,7 @@ from stepcompiler.derivatives import custom_derivative
 
 from ..numerics.special_functions import arctan, stumpffs
 from ..numerics.vectors import cross, plus_cross
-from .automorphisms import rotation_error
+from .automorphisms import are_rotations, rotation_error
 from .base import LieAlgebra
 from .casimirs import clip_correction
 from .so3 import SO3, Vec3, added, align, orthogonal, reciprocal, rescaling, rotation
@@ -178,6 +178,11 @@ class SE3(LieAlgebra):
         if not np.array_equal(last, [0, 0, 0, 1]):
             return f"its last row must be (0, 0, 0, 1), not {last}."
         return rotation_error(np.asarray(g)[:3, :3], "its rotation, the upper left 3×3 matrix,")
+
+    def in_group(self, g: Float[Array, "k 4 4"]) -> bool:
+        """Whether all are ((R, p), (0, 1))."""
+        all_of = np.asarray(g)
+        return bool(np.all(all_of[:, 3] == (0, 0, 0, 1))) and are_rotations(all_of[:, :3, :3])
 
     def group_align(self, g: Float[Array, "4 4"], source: Vec6, target: Vec6) -> Float[Array, "4 4"]:
         """g moved by round-off so that Ad*_g source = target: Rᵀγ = γ', and γ×p = Rπ' − π for the part of p across γ.

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from ..numerics import doubledouble as dd
 from ..numerics.special_functions import arctan, half_cot, stumpff
 from ..numerics.vectors import cross
-from .automorphisms import rotation_error
+from .automorphisms import are_rotations, rotation_error
 from .base import LieAlgebra
 from .casimirs import clip_correction
 
@@ -155,6 +155,10 @@ class SO3(LieAlgebra):
     def group_error(self, g: Float[Array, "3 3"]) -> str | None:
         """Whether g is a rotation."""
         return rotation_error(np.asarray(g))
+
+    def in_group(self, g: Float[Array, "k 3 3"]) -> bool:
+        """Whether all are rotations."""
+        return are_rotations(np.asarray(g))
 
     def group_align(self, g: Float[Array, "3 3"], source: Vec3, target: Vec3) -> Float[Array, "3 3"]:
         """g turned by round-off so that gᵀ source = target."""

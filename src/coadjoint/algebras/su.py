@@ -1,5 +1,6 @@
 """su(n): traceless skew-Hermitian matrices. No operator on matrices is ever formed."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -77,14 +78,21 @@ class SU(LieAlgebra):
 
     def state_error(self, mu: np.ndarray) -> str | None:
         """Whether the matrix is skew-Hermitian and traceless."""
-        scale = np.linalg.norm(mu)
-        asymmetry = np.linalg.norm(mu + mu.conj().T)
+        scale, asymmetry = _norm(mu), _norm(mu + mu.conj().T)
         if asymmetry > 1e-10 * scale:
             return f"it is not skew-Hermitian: the norm of μ + μᴴ is {asymmetry:.3g}, not 0."
         trace = np.trace(mu)
         if abs(trace) > 1e-10 * scale:
             return f"its trace is {trace:.3g}, not 0."
         return None
+
+    def nearest_state(self, mu: np.ndarray) -> np.ndarray:
+        """½(μ − μᴴ), without the trace unless that is round-off: a state of an earlier run remains as it is."""
+        mu = 0.5 * (mu - mu.conj().T)
+        trace = float(np.imag(np.trace(mu)))
+        if abs(trace) > np.finfo(float).eps * _norm(mu):
+            np.einsum("ii->i", mu)[:] -= 1j * trace / self.n
+        return mu
 
     def bracket(self, xi: Matrix, eta: Matrix) -> Matrix:
         """[ξ, η] = ξη − (ξη)ᴴ."""
@@ -247,6 +255,11 @@ class SU(LieAlgebra):
     def coadjoint(self, g: Matrix, mu: Matrix) -> Matrix:
         """Ad*_g μ = g⁻¹ μ g."""
         return dagger(g) @ mu @ g
+
+
+def _norm(a: np.ndarray) -> float:
+    """The Frobenius norm."""
+    return math.sqrt(np.vdot(a, a).real)
 
 
 def _moved(step: Matrix, orbit_memory: tuple[Matrix, Matrix]) -> tuple[Matrix, tuple]:

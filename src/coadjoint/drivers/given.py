@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepcompiler.device_arrays import to_device
-
 from ..numerics import validation
 from .base import BLOCK, Driver, Increment, Needs, Window
 
@@ -132,19 +130,20 @@ class Increments(Driver):
             if x is None or parts:  # only without noise
                 x = np.zeros((*own, steps, *parts, *shape))
             rows = x[(slice(None),) * at + (slice(first * BLOCK, (first + blocks) * BLOCK),)]
-            pad = jnp.pad if validation.is_traced(rows) else np.pad  # NumPy compiles nothing for a new length
-            missing = [(0, blocks * BLOCK - rows.shape[at])]
-            rows = pad(rows, [(0, 0)] * at + missing + [(0, 0)] * (rows.ndim - 1 - at))
-            return to_device(rows.reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :]))
+            xp: Any = jnp if validation.is_traced(rows) else np  # NumPy compiles nothing for a new length
+            missing = xp.zeros((*own, blocks * BLOCK - rows.shape[at], *rows.shape[at + 1 :]))
+            return xp.concatenate([rows, missing], at).reshape(*own, blocks, BLOCK, *rows.shape[at + 1 :])
 
+        bound: Any = np.broadcast_to(np.inf, (*own, blocks, BLOCK, *parts))
         rows = Increment(
             cut(self.dS, True, (M,)),  # pyright: ignore[reportArgumentType]
-            jnp.full((*own, blocks, BLOCK, *parts), jnp.inf),
+            bound,
             cut(self.Z, needs.Z, (M,)),
             cut(self.areas, needs.areas or needs.third, (M, M)),
             cut(None, needs.third, (M, M, M)),
         )
-        return GivenWindow(rows, jnp.asarray(first), bool(own))
+        at_block: Any = np.asarray(first)
+        return GivenWindow(rows, at_block, bool(own))
 
 
 @jax.tree_util.register_dataclass
@@ -159,7 +158,23 @@ class GivenWindow(Window):
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b: one path for all members, or one per member (that of the last for padding)."""
         at = (member, b - self.first) if self.by_member else b - self.first
-        return jax.tree.map(lambda x: x[at], self.rows)
+        return jax.tree.map(lambda x: jnp.asarray(x)[at], self.rows)
+
+    def columns(self, members: np.ndarray, b: int, blocks: int, columns: tuple[int, ...]) -> np.ndarray:
+        """The given numbers of each step of these blocks, by NumPy: (groups, steps, columns, width) of the members."""
+        first = b - int(self.first)
+
+        def cut(x: Any) -> np.ndarray:
+            some = np.asarray(x)[(slice(None),) * self.by_member + (slice(first, first + blocks),)]
+            lead = some.shape[: 1 + self.by_member]
+            return some.reshape(*lead[:-1], lead[-1] * BLOCK, -1)
+
+        parts = [cut(x) for x in jax.tree.leaves(self.rows)]
+        numbers = np.concatenate([np.broadcast_to(x, (*parts[0].shape[:-1], x.shape[-1])) for x in parts], axis=-1)
+        numbers = numbers[..., columns]
+        if not self.by_member:
+            return np.broadcast_to(numbers[None, :, :, None], (len(members), *numbers.shape, members.shape[1]))
+        return np.moveaxis(numbers[np.minimum(members, len(numbers) - 1)], 1, -1)
 
 
 class SampledPaths(Driver):

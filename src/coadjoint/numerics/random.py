@@ -286,7 +286,7 @@ def as_key(key: Any) -> Key:
     return _key_of(number)
 
 
-@lru_cache(256)  # making JAX's arrays costs a short run its time
+@lru_cache(256)  # on the host: making JAX's arrays costs a short run its time
 def _key_of(number: int) -> Key:
-    with jax.ensure_compile_time_eval():  # it is kept, also where JAX is tracing
-        return Key(*jax.device_put((np.uint32(number >> 32), np.uint32(number & 0xFFFFFFFF))))
+    words: Any = np.array([number >> 32, number & 0xFFFFFFFF], np.uint32)
+    return Key(words[0:1].reshape(()), words[1:2].reshape(()))

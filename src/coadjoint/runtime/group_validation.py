@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from stepcompiler.cache import LRUCache
+
 from ..algebras.base import LieAlgebra
 from ..numerics import validation
 
@@ -19,7 +21,7 @@ def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None =
         return None, False
     if not group:
         raise ValueError("g0 is the group element at the start, which is followed with group=True: give that too.")
-    wanted = jax.eval_shape(algebra.group_exp, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
+    wanted = _shapes.get((jax.tree.structure(algebra), algebra.shape), lambda: _shapes_of(algebra))
     one = jax.tree.structure(wanted) == jax.tree.structure(0)
     whole = validation.numbers("g0", g0, _WHAT) if one else g0  # a matrix may be a list of rows
     if jax.tree.structure(whole) != jax.tree.structure(wanted):
@@ -37,6 +39,14 @@ def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None =
     return whole, by_member
 
 
+def _shapes_of(algebra: LieAlgebra) -> PyTree:
+    """Shapes and types of an element of the group."""
+    return jax.eval_shape(algebra.group_exp, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype))
+
+
+_shapes: LRUCache[PyTree] = LRUCache()
+
+
 def _fit(value: Any, dtype: Any) -> Any:
     """An array of the type that the group has."""
     array = validation.numbers("g0", value, _WHAT)
@@ -48,6 +58,8 @@ def _fit(value: Any, dtype: Any) -> Any:
 def _check_each(algebra: LieAlgebra, g0: PyTree, members: int | None) -> None:
     if not all(np.all(np.isfinite(x)) for x in jax.tree.leaves(g0)):
         raise ValueError("g0 must be finite.")
+    if members is not None and type(algebra).in_group(algebra, g0):
+        return
     for k in range(members or 1):
         wrong = algebra.group_error(g0 if members is None else jax.tree.map(lambda x, k=k: x[k], g0))
         if wrong is not None:

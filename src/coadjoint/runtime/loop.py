@@ -135,6 +135,35 @@ def run_batches(context: RunContext, numbers: range) -> list[tuple[SolverTotals,
     Batches that begin with the same step run as one: all of them in a new run, and in a resumed run those whose
     checkpoints have the same step. The initial state is computed only if a batch has no checkpoint.
     """
+    if context.program.short_runs is not None:
+        return _run_short(context, numbers)
+    return _run_in_chunks(context, numbers)
+
+
+def _run_short(context: RunContext, numbers: range) -> list[tuple[SolverTotals, PyTree, float]]:
+    """Run short batches of one member in one call, and each that does not reach the end, or has a store, by itself."""
+    plan, program, output, bar, run = context
+    done: list[Any] = [None] * len(numbers)
+    if output.in_memory and program.short_runs is not None:
+        batch = plan.load_batch(numbers)
+        run.set_phase(numbers.start, f"backend ({program.backend}), which takes all {plan.steps} steps at once")
+        rows, points, complete = program.short_runs(batch)
+        output.put(numbers, rows)
+        examination = Examination(plan, batch)
+        examination.saved(0, rows)
+        examination.ended(points)
+        totals = examination.counted(points).totals
+        for k in np.flatnonzero(complete):
+            done[k] = jax.tree.map(lambda x, k=k: x[k : k + 1], totals), None, float(examination.growth[k])
+        bar.begin(0)
+        bar.add(int(np.sum(complete)) * plan.steps, points, batch.mu0)
+        run.finish(numbers.start)
+    alone = lambda k: _run_in_chunks(context, range(k, k + 1))[0]
+    return [alone(k) if own is None else own for k, own in zip(numbers, done, strict=True)]
+
+
+def _run_in_chunks(context: RunContext, numbers: range) -> list[tuple[SolverTotals, PyTree, float]]:
+    """Run neighbouring batches chunk after chunk."""
     plan, program = context.plan, context.program
     batch = plan.load_batch(numbers)
     context.run.set_phase(numbers.start, f"backend ({program.backend})")

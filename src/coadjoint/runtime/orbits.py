@@ -68,6 +68,7 @@ class Examination:
         self.plan, self.starts = plan, np.asarray(batch.mu0)
         self.first = np.full(batch.member.size, -1)  # the step that ended at the first failed state, by member
         self.growth = np.ones(batch.member.size)  # the largest max|μ| over that of the start, by member
+        self.sizes = _largest(self.starts)
         self.rows = not plan.custom and plan.reduce is None and not plan.devices
 
     def saved(self, at: int, rows: PyTree) -> None:
@@ -89,10 +90,8 @@ class Examination:
             self._note(np.where(bad, self.plan.steps - 1, -1))
 
     def _grow(self, states: np.ndarray) -> None:
-        starts = self.starts[: len(states)]
-        largest = np.max(np.abs(states), axis=tuple(range(1, states.ndim)))
         with np.errstate(all="ignore"):
-            growth = largest / np.max(np.abs(starts), axis=tuple(range(1, starts.ndim)))
+            growth = _largest(states) / self.sizes[: len(states)]
         more = np.isfinite(growth)
         self.growth[: len(states)][more] = np.maximum(self.growth[: len(states)], growth)[more]
 
@@ -109,6 +108,13 @@ class Examination:
         unsolved: Any = np.where(self.first >= 0, np.maximum(t.unsolved, lost), t.unsolved)
         first: Any = np.where((self.first >= 0) & ((known < 0) | (self.first < known)), self.first, known)
         return points._replace(totals=t._replace(unsolved=unsolved, first_unsolved=first))
+
+
+def _largest(states: np.ndarray) -> np.ndarray:
+    """The largest number in the states of each member; of complex ones, real or imaginary part."""
+    x = np.ascontiguousarray(states).reshape(len(states), -1)
+    x = x.view(np.float64)
+    return np.maximum(x.max(axis=1), -x.min(axis=1))
 
 
 def examined(plan: Plan, mu0: State, points: StepState) -> SolverTotals:

@@ -145,6 +145,12 @@ class Plan:
 
     # Shapes.
 
+    def share(self, other: "Plan") -> None:
+        """Take over what depends on structures and shapes alone from a plan that differs in values only."""
+        for name in ("structure_key", "_first", "save_slots", "increment_shape"):
+            if name in other.__dict__:
+                self.__dict__[name] = other.__dict__[name]
+
     @cached_property
     def structure_key(self) -> Hashable:
         """What two plans have in common that run the same code, but for the path."""

@@ -23,87 +23,43 @@ from .saved_times import check_save_at, count_steps
 from .saved_values import trace_save
 
 
-def plan_solve(
-    system: Any,
-    mu0: Any,
-    *,
-    stored: bool,
-    save: Any,
-    group: bool,
-    throw: bool,
-    g0: Any = None,
-    devices: Any = None,
-    **options: Any,
-) -> Plan:
+def plan_solve(system: Any, mu0: Any, *, key: Any, driver: Any, g0: Any = None, **options: Any) -> Plan:
     """The plan of `solve`."""
-    common = _common(system, **options)
-    method_of(common["driver"], "check_members")(None)
-    state = check_state(system.algebra, "mu0", mu0)
-    saved = trace_save(system, save, stored, group)
-    if devices is not None:
-        found = select_devices(devices, system, common["integrator"], saved.group, common["backend"])
-        common |= {"devices": found, "backend": "xla"}
-    given = {"save": saved, "custom": save is not None, "group": saved.group, "throw": throw, "mu0_given": mu0}
-    plan = Plan(**common, mu0=state, **given)
-    if g0 is not None:
-        plan = replace(plan, g0=check_group(system.algebra, g0, plan.follows_group)[0])
-    if devices is not None and plan.traced:
+    plan = complete(check_options(system, **options), mu0, key=key, driver=driver, g0=g0)
+    if plan.devices and plan.traced:
         raise TypeError("devices= spreads numbers, but this run is being traced by JAX.")
     return plan
 
 
 def plan_ensemble(
-    system: Any,
-    mu0: Any,
-    *,
-    members: Any,
-    params: Any,
-    reduce: Any,
-    stored: bool,
-    save: Any,
-    group: bool,
-    throw: bool,
-    g0: Any = None,
-    **options: Any,
+    system: Any, mu0: Any, *, members: Any, params: Any, key: Any, driver: Any, g0: Any = None, **options: Any
 ) -> Plan:
     """The plan of `ensemble`."""
-    common = _common(system, **options)
-    members = validation.count("members", members)
-    states, by_member = _states(system, mu0, members)
-    params, axes = _params(system, params, members)
-    reduce = as_reducer(reduce)
-    method_of(common["driver"], "check_members")(members)
-    saved = trace_save(system, save, stored, group, reduce is not None)
-    plan = Plan(
-        **common, mu0=states, save=saved, custom=save is not None, group=saved.group, throw=throw, members=members,
-        mu0_by_member=by_member, params=params, axes=axes, reduce=reduce, mu0_given=mu0,
-    )  # fmt: skip
-    if g0 is not None:
-        g0, by_member = check_group(system.algebra, g0, plan.follows_group, members)
-        plan = replace(plan, g0=g0, g0_by_member=by_member)
-    if reduce is not None:
-        plan = replace(plan, observe=trace_observe(system, reduce, plan.snapshot_shape.values))
-        plan.accumulator_shape  # noqa: B018, raises where the reducer does not take saved values
-        check_spacing(reduce, plan.saved)
-    return plan
+    fixed = check_options(system, members=validation.count("members", members), **options)
+    return complete(fixed, mu0, key=key, driver=driver, g0=g0, params=params)
 
 
-def _common(
+def check_options(
     system: Any,
     *,
     t1: Any,
     dt: Any,
     t0: Any,
-    key: Any,
-    driver: Any,
     integrator: Any,
     save_every: Any,
     backend: Any,
+    save: Any,
+    group: bool,
+    throw: bool,
+    stored: bool,
     save_at: Any = None,
     adjoint: Any = "auto",
     adjoint_memory: Any = 2**28,
+    devices: Any = None,
+    members: int | None = None,
+    reduce: Any = None,
 ) -> dict[str, Any]:
-    """The arguments that `solve` and `ensemble` share."""
+    """The fields of a plan that do not depend on initial states, path and params."""
     validation.require_float64()
     if not isinstance(system, System):
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
@@ -114,8 +70,7 @@ def _common(
     adjoint_memory = validation.count("adjoint_memory", adjoint_memory)
     dt, t0, t1 = validation.positive("dt", dt), validation.finite("t0", t0), validation.finite("t1", t1)
     steps = count_steps(t0, t1, dt)
-    for sentence in check_inputs(system.inputs, t0, t1, dt):
-        validation.warn(sentence, UserWarning)
+    warn_of_inputs(system, t0, t1, dt)
     save_every = validation.count("save_every", save_every)
     if save_at is not None:
         if save_every != 1:
@@ -124,17 +79,58 @@ def _common(
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
     integrator = wrap_dissipation(system, integrator)
-    driver = driver_of(system, key, driver, steps)
-    system, integrator, driver = driven(system, integrator, driver)
-    method_of(integrator, "check")(system.anywhere(t0))
-    check_action(system, integrator)
-    needs = method_of(integrator, "needs")(system)
-    method_of(driver, "check")(system.n_noise, steps, dt, needs)
-    return {
-        "system": system, "integrator": integrator, "driver": driver, "needs": needs, "t0": t0, "dt": dt,
-        "steps": steps, "save_every": save_every, "save_at": save_at, "backend": backend,
-        "adjoint": adjoint, "adjoint_memory": adjoint_memory,
+    reduce = as_reducer(reduce)
+    saved = trace_save(system, save, stored, group, reduce is not None)
+    fixed = {
+        "system": system, "integrator": integrator, "needs": None, "t0": t0,
+        "dt": dt, "steps": steps, "save_every": save_every, "save_at": save_at, "backend": backend,
+        "adjoint": adjoint, "adjoint_memory": adjoint_memory, "save": saved, "custom": save is not None,
+        "group": saved.group, "throw": throw, "members": members, "reduce": reduce,
     }  # fmt: skip
+    if devices is not None:
+        found = select_devices(devices, system, integrator, saved.group, backend)
+        fixed |= {"devices": found, "backend": "xla"}
+    return fixed
+
+
+def warn_of_inputs(system: System, t0: float, t1: float, dt: float) -> None:
+    """Warn of inputs that switch inside a step. One that does not cover the run raises an error."""
+    for sentence in check_inputs(system.inputs, t0, t1, dt) if system.inputs else ():
+        validation.warn(sentence, UserWarning)
+
+
+def complete(
+    fixed: dict[str, Any], mu0: Any, *, key: Any = None, driver: Any = None, g0: Any = None, params: PyTree = None
+) -> Plan:
+    """The plan of checked options with these initial states, path and params.
+
+    `needs` of the options, if given, is that of their own system and method, which are known to fit.
+    """
+    members, needs = fixed["members"], fixed["needs"]
+    driver = driver_of(fixed["system"], key, driver, fixed["steps"])
+    system, integrator, driver = driven(fixed["system"], fixed["integrator"], driver)
+    if needs is None or system is not fixed["system"] or integrator is not fixed["integrator"]:
+        method_of(integrator, "check")(system.anywhere(fixed["t0"]))
+        check_action(system, integrator)
+        needs = method_of(integrator, "needs")(system)
+    method_of(driver, "check")(system.n_noise, fixed["steps"], fixed["dt"], needs)
+    if members is None:
+        states, by_member, axes = check_state(system.algebra, "mu0", mu0), False, None
+    else:
+        states, by_member = _states(system, mu0, members)
+        params, axes = _params(system, params, members)
+    method_of(driver, "check_members")(members)
+    plan = Plan(
+        **fixed | {"system": system, "integrator": integrator, "needs": needs}, driver=driver, mu0=states, mu0_by_member=by_member, params=params, axes=axes, mu0_given=mu0
+    )  # fmt: skip
+    if g0 is not None:
+        g0, turned = check_group(system.algebra, g0, plan.follows_group, members)
+        plan = replace(plan, g0=g0, g0_by_member=turned)
+    if plan.reduce is not None:
+        plan = replace(plan, observe=trace_observe(system, plan.reduce, plan.snapshot_shape.values))
+        plan.accumulator_shape  # noqa: B018, raises where the reducer does not take saved values
+        check_spacing(plan.reduce, plan.saved)
+    return plan
 
 
 def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:

@@ -87,6 +87,8 @@ class Stats(eqx.Module):
 
 def combine_totals(totals: SolverTotals) -> SolverTotals:
     """The totals of many members as one: a number for each of 10⁷ members would be too many."""
+    if np.shape(totals.iterations) == (1,):
+        return SolverTotals(*(x[0] for x in totals))
     xp: Any = jnp if validation.is_traced(totals) else np
     none = xp.iinfo(np.int64).max
     first = xp.min(xp.where(totals.first_unsolved < 0, none, totals.first_unsolved))

@@ -50,6 +50,12 @@ class Output(Protocol):
         """Return the sink of a batch."""
         ...
 
+    in_memory: bool  # whether `put` takes whole batches, without checkpoints
+
+    def put(self, batches: range, rows: PyTree) -> None:
+        """All that was saved of the members of some neighbouring batches, in place of `sink`."""
+        ...
+
     def result(self, outcome: RunSummary) -> Any:
         """Return what `solve` or `ensemble` returns."""
         ...
@@ -66,11 +72,20 @@ class Output(Protocol):
 class Memory:
     """Results in memory: every member, or the accumulators of a reducer."""
 
+    in_memory: bool = True
+
     def __init__(self, plan: Plan):
         self.plan = plan
         self.values: PyTree = (
             None if plan.reduce is not None else empty_arrays(plan.snapshot_shape, plan.members or 1, plan.n_saved)
         )
+        self.last: MemorySink | None = None
+
+    def put(self, batches: range, rows: PyTree) -> None:
+        """The rows where they belong."""
+        first = batches.start * self.plan.batch_size
+        for a, x in zip(jax.tree.leaves(self.values), jax.tree.leaves(rows), strict=True):
+            a[first : first + len(x)] = x
 
     def sink(self, batch: int) -> "MemorySink":
         """A place in the result; accumulators have one of their own."""
@@ -88,7 +103,7 @@ class Memory:
         if plan.reduce is not None:
             values = Snapshot(None, None)
         elif plan.members is None:  # which may have stopped early
-            saved = self.last.saved
+            saved = self.last.saved if self.last is not None else saved
             values = jax.tree.map(lambda a: a[0, :saved], values)
         return make_result(plan, outcome, values, plan.times(0, saved))
 

@@ -32,6 +32,8 @@ class StoreOutput:
     `make_sink` is the class of its sinks. Only the process that holds the store writes totals (`writes_totals`).
     """
 
+    in_memory: bool = False
+
     def __init__(
         self,
         store: "Store",
@@ -55,6 +57,9 @@ class StoreOutput:
         self.n_sinks += 1
         self.last = sink = self.make_sink(self, batch)  # another thread may set self.last
         return sink
+
+    def put(self, batches: range, rows: Any) -> None:
+        """Not called: batches go through sinks."""
 
     def submit(self, save: Callable[..., None], *arguments: Any) -> Future:
         """Start a commit in another thread."""

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
+from ..cache import LRUCache
 from .data_movement import MOVES
 from .equations import eval_equation
 from .interpreter import Interpreter, typed_literal
@@ -53,6 +54,8 @@ _SHIFTS: dict[str, tuple[Callable, str]] = {  # and of which kinds of numbers
 _WHOLE: dict[str, Callable] = {"div": lambda a, b: (a - np.fmod(a, b)) // b, "rem": np.fmod}  # towards zero
 _MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "reshape", "rev", "slice", "squeeze", "stack", "transpose"}
 
+_LARGEST_KEY = 256  # bytes
+
 Step = tuple[Callable[..., Sequence[Any]], list[int], list[int]]  # what is done, with which values, which come out
 
 
@@ -92,7 +95,7 @@ def _operation(jaxpr: jex.Jaxpr, eqn: Any) -> Callable[..., Sequence[Any]]:
         return lambda *xs: MOVES[name](params, *xs)
     known = [v.val if isinstance(v, jex.Literal) else None for v in eqn.invars]
     does = by_numpy(name, params, eqn.outvars[0].aval.dtype, [v.aval.dtype for v in eqn.invars], known)
-    return (lambda *xs: _by_jax(jaxpr, eqn, xs)) if does is None else (lambda *xs: (does(*xs),))
+    return _by_jax(jaxpr, eqn) if does is None else (lambda *xs: (does(*xs),))
 
 
 def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: Sequence[Any]) -> Callable | None:
@@ -155,6 +158,18 @@ def _complex(a: Any, b: Any) -> Any:
     return out[()]
 
 
-def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[Any]) -> list[np.ndarray]:
-    with jax.ensure_compile_time_eval():
-        return [np.asarray(x) for x in eval_equation(jaxpr, eqn, [np.asarray(x) for x in xs])]
+def _by_jax(jaxpr: jex.Jaxpr, eqn: Any) -> Callable[..., list[np.ndarray]]:
+    """An equation done by JAX, whose results for the small arrays met last are kept."""
+    kept: LRUCache[list[np.ndarray]] = LRUCache(16)
+
+    def evaluate(xs: list[np.ndarray]) -> list[np.ndarray]:
+        with jax.ensure_compile_time_eval():
+            return [np.asarray(x) for x in eval_equation(jaxpr, eqn, xs)]
+
+    def of(*given: Any) -> list[np.ndarray]:
+        xs = [np.asarray(x) for x in given]
+        if sum(x.nbytes for x in xs) > _LARGEST_KEY:
+            return evaluate(xs)
+        return kept.get(tuple((x.tobytes(), x.shape, x.dtype.str) for x in xs), lambda: evaluate(xs))
+
+    return of

@@ -67,11 +67,16 @@ class Program(Protocol):
     backend: str
     reason: str  # why no faster backend was taken, where that is so
     batches_per_launch: int  # tiles that should be stepped as one
+    short_runs: Callable[[Batch], Any] | None  # several short batches at once, as `ShortRuns`
     max_concurrency: int | None  # that should be at work at a time; None: as many as there are cores or devices
     merge: Callable[[PyTree, PyTree], PyTree] | None  # of accumulators, if the program has one of its own
 
     def device_context(self) -> AbstractContextManager[Any]:
         """The context in which a tile runs: JAX's default device inside it is the program's."""
+        ...
+
+    def renewed(self, plan: Plan) -> "Program":
+        """The program of a plan that differs in values only."""
         ...
 
     def slots(self, batch: Batch) -> int:

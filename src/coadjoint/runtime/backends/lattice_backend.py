@@ -52,6 +52,7 @@ class LatticeProgram:
 
     backend = "native"
     batches_per_launch: int = 1
+    short_runs: Callable[[Batch], Any] | None = None
     max_concurrency: int | None = 1
     merge: Callable[[PyTree, PyTree], PyTree] | None = None
 
@@ -59,6 +60,10 @@ class LatticeProgram:
         self.plan, self.kernel, self.definition = plan, kernel, StepDefinition.of(plan)
         self.starts = InitialStateCache(plan, self.definition)
         self.reason = reason or refused(plan, width_of(plan))
+
+    def renewed(self, plan: Plan) -> "LatticeProgram":
+        """The same code."""
+        return LatticeProgram(plan, self.kernel, self.reason)
 
     def device_context(self) -> AbstractContextManager[Any]:
         """The CPU."""

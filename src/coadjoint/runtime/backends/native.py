@@ -47,6 +47,7 @@ class NativeProgram:
     """Tiles as native code, in groups of members."""
 
     backend = "native"
+    short_runs: Callable[[Batch], Any] | None = None
     max_concurrency: int | None = None
 
     def __init__(self, plan: Plan, kernel: StepKernel, reason: str):
@@ -57,6 +58,10 @@ class NativeProgram:
         self.starts = InitialStateCache(plan, self.definition)
         self.reason = reason or refused(plan, kernel.width)
         self.uniforms: dict[bool, np.ndarray] = {}  # what all tiles share, by whether the kernel is thorough
+
+    def renewed(self, plan: Plan) -> "NativeProgram":
+        """The same code."""
+        return NativeProgram(plan, self.kernel, self.reason)
 
     def device_context(self) -> AbstractContextManager[Any]:
         """The CPU."""

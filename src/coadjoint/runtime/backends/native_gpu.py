@@ -79,6 +79,7 @@ class GpuProgram:
         self.plan, self.kernel, self.machine = plan, kernel, machine
         self.definition = StepDefinition.of(plan)
         wave = RESIDENT * machine.processors  # threads at once: a part of whole waves keeps all of a GPU busy
+        self.short_runs = None
         self.batches_per_launch = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.batch_size)
         self.max_concurrency: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
@@ -91,6 +92,10 @@ class GpuProgram:
     def on_host(self) -> CpuReduction | None:
         """The reducer on the CPU, which has the same tree: made when it is needed."""
         return CpuReduction.of(self.plan, width_of(self.plan))
+
+    def renewed(self, plan: Plan) -> "GpuProgram":
+        """The same code."""
+        return GpuProgram(plan, self.kernel, self.machine, self.reason)
 
     def device_context(self) -> AbstractContextManager[Any]:
         """The CPU, for all that is done once: so its bits are the CPU's."""

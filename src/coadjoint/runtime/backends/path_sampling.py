@@ -12,7 +12,7 @@ from stepcompiler.compile import compile_step
 from stepcompiler.kernel import Buffers, Kernel, PathSampler, Signature, dynamic_input
 from stepcompiler.targets.cpu import Cpu
 
-from ...drivers import BLOCK, BrownianWindow, Increment, Window
+from ...drivers import BLOCK, BrownianWindow, GivenWindow, Increment, Window
 from ..plan import Plan
 from .base import NotSupported, attempt_native
 
@@ -39,7 +39,7 @@ class IncrementSource:
         self.needs_subgrid, self.unit = window.subgrid, max(window.unit, 2)
         self.singly = self.needs_subgrid and _cells(window) >= _CELLS  # they stand side by side, not members
         self.side = min(_SIDE_BY_SIDE, BLOCK // self.unit) if members.size == 1 and not self.singly else 1
-        alone = self.motions is not None or not columns
+        alone = self.motions is not None or not columns or isinstance(window, GivenWindow)
         if self.singly:
             members = members.reshape(-1, 1)
             groups, width = members.shape
@@ -60,6 +60,10 @@ class IncrementSource:
             return out
         if self.motions is not None:
             return self.motions.draw(b, blocks, out)
+        if isinstance(self.window, GivenWindow):
+            rows = self.window.columns(self.members, b, blocks, self.columns)
+            out[:, : rows.shape[1]] = rows
+            return out[:, : rows.shape[1]]
         if self.native is None:
             pairs = -(-min(blocks * BLOCK, end - b * BLOCK) // 2)
             return np.asarray(_draw(self.window, self.members, b, pairs, self.columns, self.blocks))  # one for all

@@ -27,6 +27,7 @@ from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, TimeGrid, try_step
 from .observer import begin, observer_for
 from .placement import ShardedPlacement, SingleDevice, retraced
+from .short_runs import ShortRunProgram
 from .step_definition import (
     InitialStateCache,
     StepDefinition,
@@ -46,7 +47,6 @@ class XlaProgram:
     """Tiles as XLA programs, one device after the other."""
 
     backend = "xla"
-    batches_per_launch: int = 1
     max_concurrency: int | None = None
     merge: Callable[[PyTree, PyTree], PyTree] | None = None
 
@@ -61,6 +61,13 @@ class XlaProgram:
         self.call = (
             run_exclusive if plan.n_batches == 1 or _step_uses_lapack(plan) else lambda program, *args: program(*args)
         )
+        short = ShortRunProgram.of(plan, self.definition, self.call)
+        self.short_runs: Callable[[Batch], Any] | None = short
+        self.batches_per_launch: int = 1 if short is None else short.batches_per_launch
+
+    def renewed(self, plan: Plan) -> "XlaProgram":
+        """XLA keeps its programs by itself."""
+        return XlaProgram(plan, self.reason)
 
     def device_context(self) -> AbstractContextManager[Any]:
         """Wherever JAX computes."""
@@ -157,8 +164,7 @@ class XlaStepper:
         return points if self.observer is None else points._replace(observed=self.observer.states)
 
 
-@eqx.filter_jit
-def _advance(
+def advance_steps(
     definition: StepDefinition,
     window: Window,
     time_grid: TimeGrid,
@@ -197,6 +203,9 @@ def _advance(
 
     _, points, next, slots = jax.lax.while_loop(lambda s: going(s, n1), block, (n0, points, next, slots))
     return points, next, slots
+
+
+_advance = eqx.filter_jit(advance_steps)
 
 
 def _put(

@@ -93,6 +93,8 @@ class RemoteMemory:
 class RemoteOutput:
     """Memory for some batches."""
 
+    in_memory: bool = False
+
     def __init__(self, plan: Plan, stop: Any):
         self.plan, self.stop = plan, stop
         self.memory: list[MemorySink] = []

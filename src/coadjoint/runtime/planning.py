@@ -120,9 +120,8 @@ def complete(
         states, by_member = _states(system, mu0, members)
         params, axes = _params(system, params, members)
     method_of(driver, "check_members")(members)
-    plan = Plan(
-        **fixed | {"system": system, "integrator": integrator, "needs": needs}, driver=driver, mu0=states, mu0_by_member=by_member, params=params, axes=axes, mu0_given=mu0
-    )  # fmt: skip
+    own = {"system": system, "integrator": integrator, "needs": needs, "driver": driver, "params": params, "axes": axes}
+    plan = Plan(**fixed | own, mu0=states, mu0_by_member=by_member, mu0_given=mu0)
     if g0 is not None:
         g0, turned = check_group(system.algebra, g0, plan.follows_group, members)
         plan = replace(plan, g0=g0, g0_by_member=turned)

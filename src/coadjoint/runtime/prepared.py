@@ -113,7 +113,15 @@ def prepare(
 
 
 class PreparedRun:
-    """A run with fixed options, made by `prepare`."""
+    """A run with fixed options, as `prepare` returns it. Call it with an initial state and a path.
+
+    Parameters
+    ----------
+    options : dict
+        The checked options. `prepare` makes them.
+    save_at : sequence of float, optional
+        The times to save, as they were given.
+    """
 
     def __init__(self, options: dict[str, Any], save_at: Any):
         self._options, self._save_at = options, save_at

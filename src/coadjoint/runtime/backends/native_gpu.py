@@ -6,6 +6,7 @@ does not come out valid is not taken, as on a CPU: a thorough kernel goes on, an
 and stepped by the host's own programs.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import Any
@@ -79,7 +80,7 @@ class GpuProgram:
         self.plan, self.kernel, self.machine = plan, kernel, machine
         self.definition = StepDefinition.of(plan)
         wave = RESIDENT * machine.processors  # threads at once: a part of whole waves keeps all of a GPU busy
-        self.short_runs = None
+        self.short_runs: Callable[[Batch], Any] | None = None
         self.batches_per_launch = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.batch_size)
         self.max_concurrency: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)

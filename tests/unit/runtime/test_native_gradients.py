@@ -61,6 +61,7 @@ def test_forward_mode_and_its_transpose(by_xla):
     same(back, by_xla[1])
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     """Forward over the native adjoint, by XLA."""
     x = {"mu0": ARGS["mu0"], "params": ARGS["params"], "dS": DS}
@@ -94,6 +95,17 @@ def test_a_run_that_is_compiled_is_native():
     run = jax.jit(lambda m: cj.solve(SYSTEM, m, t1=STEPS * DT, dt=DT, driver=cj.Increments(DS), save_every=3))(MU0)
     np.testing.assert_allclose(run.mu, plain.mu, rtol=0, atol=1e-15)
     assert run.stats.backend == "native" and int(run.stats.iterations) == int(plain.stats.iterations)
+
+
+def test_another_length_compiles_no_kernel(by_xla, monkeypatch):
+    """Kernels do not depend on the number of steps, nor on what is saved of them."""
+    jax.grad(loss)(ARGS)
+
+    def refuse(*_, **__):
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("coadjoint.runtime.gradients.kernels.compile_step", refuse)
+    same(jax.grad(partial(loss, save_every=3, adjoint_memory=2**20))(ARGS), by_xla[1])
 
 
 def test_the_group_element_and_saved_functions():

@@ -275,11 +275,11 @@ _outcomes: LRUCache[Kernel | NotSupported] = LRUCache(1024)
 
 
 def kernels_of(program: Program, variant: Variant) -> Kernels:
-    """The kernels of a program; those of equal programs are shared."""
-    return _kernels.get((program, variant), lambda: Kernels(program, variant))
+    """The kernels of a program; programs with equal steps share them, whatever their length."""
+    return _kernels.get((program.step_key, variant), lambda: Kernels(program, variant))
 
 
 def kernel(program: Program, variant: Variant, name: str) -> Kernel | NotSupported:
     """One of the kernels, or the reason why there is none."""
     make = lambda: attempt_native(lambda: getattr(kernels_of(program, variant), name))
-    return _outcomes.get((program, variant, name), make)
+    return _outcomes.get((program.step_key, variant, name), make)

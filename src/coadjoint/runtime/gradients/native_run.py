@@ -114,7 +114,7 @@ def _program(plan: Plan, integrator: Integrator) -> Program:
     shapes = tuple((x.shape, np.dtype(x.dtype)) for x in jax.tree.leaves((state, row)))
     key = (
         jax.tree.structure((plan.system, integrator)), plan.follows_group, tuple(patterns), shapes,
-        jax.tree.structure((state, row)), len(own), *about,
+        jax.tree.structure((state, row)), len(own),
     )  # fmt: skip
     return Program(key, statics, structure, integrator, tuple(patterns), state, row, *about)
 

@@ -25,10 +25,10 @@ N_TOTALS = len(SolverTotals._fields)
 class Program:
     """A run whose arrays are arguments: numbers of the system, t0 and dt, the first state, and the path row by row.
 
-    Two programs with the same `key` are equal: they share compiled code.
+    Two programs with the same `key` are equal. Those with the same `step_key` share kernels.
     """
 
-    key: Hashable
+    step_key: Hashable
     statics: Any = field(repr=False)  # the system without its numbers
     structure: Any = field(repr=False)  # … and how these belong to it
     integrator: Integrator = field(repr=False)
@@ -40,6 +40,11 @@ class Program:
     adjoint: str
     memory: int  # bytes that a forward pass may save for the adjoint
     notes: list[str] = field(default_factory=list, repr=False)  # what kernels were made, or why there are none
+
+    @property
+    def key(self) -> Hashable:
+        """All that the compiled code of a run depends on."""
+        return self.step_key, self.steps, self.save_every, self.adjoint, self.memory
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Program) and self.key == other.key

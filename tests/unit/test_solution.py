@@ -121,7 +121,7 @@ def test_stats(sol):
     assert sol.stats.steps == 100
     assert sol.stats.unsolved == 0 and sol.stats.first_unsolved == -1
     assert sol.stats.iterations == 0  # an explicit method
-    assert "100 steps" in repr(sol.stats) and "0 not solved" in repr(sol.stats)
+    assert "100 steps" in repr(sol.stats) and "0 not converged" in repr(sol.stats)
 
 
 def test_repr_says_what_ran(sol):
@@ -263,7 +263,7 @@ def test_throw_false_counts():
     assert sol.mu.shape == (101, 3)
     first = sol.stats.first_unsolved
     assert sol.stats.unsolved == 100 - first  # once lost, every step is
-    assert "not solved" in repr(sol)
+    assert "not converged" in repr(sol)
     assert sol.to_xarray().attrs["unsolved_steps"] == sol.stats.unsolved
 
 

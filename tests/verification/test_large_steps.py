@@ -22,7 +22,7 @@ def realisations(inertia, dt, key=0, **kw):
 @pytest.mark.parametrize(("inertia", "dt"), SOLVED + WITH_FALLBACKS)
 def test_no_unsolved_step(inertia, dt):
     """None for dt ≤ 1.5, nor, with the fallbacks, up to dt = 5 for diag(4, 4, 1) and dt = 2 for diag(4, 2, 1)."""
-    ens = realisations(inertia, dt)  # raises if a step is not solved
+    ens = realisations(inertia, dt)  # raises if a step does not converge
     assert ens.stats.unsolved == 0 and ens.stats.first_unsolved == -1
     assert ens.stats.steps == round(T / dt) and ens.mu.shape == (20, round(T / dt) + 1, 6)
     assert ens.stats.residual <= (1e-14 if dt <= 2 else 1e-11)  # the latter where it meets round-off, near a fold

@@ -43,7 +43,7 @@ class ProgressSnapshot(NamedTuple):
         if self.casimir_error is not None:
             words.append(f"Casimirs {self.casimir_error:.0e}")
         if self.unsolved:
-            words.append(f"{self.unsolved} unsolved")
+            words.append(f"{self.unsolved} not converged")
         return ", ".join(words)
 
 

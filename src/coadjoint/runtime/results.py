@@ -80,8 +80,8 @@ class Stats(eqx.Module):
         substeps = f" of {self.substeps:.1f} sub-steps" if self.substeps != 1 else ""
         reason = f"\n  backend   {self.backend}: {self.reason}" if self.reason else f", {self.backend} code"
         return (
-            f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations a step (at most {self.most_iterations}), "
-            f"worst residual {self.residual:.1e}, {self.unsolved} not solved{reason}"
+            f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations per step (at most {self.most_iterations}), "
+            f"worst residual {self.residual:.1e}, {self.unsolved} not converged{reason}"
         )
 
 
@@ -106,7 +106,7 @@ class RunSummary(NamedTuple):
     """How a run ended."""
 
     stats: Stats
-    computed: int  # members, all of them unless a step was not solved
+    computed: int  # members, all of them unless a step did not converge
     reduced: PyTree  # what the reducer made of them, if there is one
 
 

@@ -114,7 +114,7 @@ def test_through_an_ensemble():
 
 def reverse_memory(steps: int, monkeypatch, kept: int) -> int:
     """Bytes of temporaries of a reverse pass over so many steps, as the compiler counts them."""
-    monkeypatch.setattr(scan, "_POINTS_KEPT", kept)
+    monkeypatch.setattr(scan, "_TAPE_BYTES", kept)
     system, mu0 = cj.models.rigid_body()
     integrator = cj.EulerMaruyamaMK()
     window = cj.Increments(np.zeros((steps, 1))).window(1, 0.01, 0, -(-steps // 32))

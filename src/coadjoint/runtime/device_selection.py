@@ -21,7 +21,7 @@ def select_devices(devices: Any, system: System, integrator: Integrator, group: 
     if algebra.dim <= DENSE:
         raise ValueError(f"devices= spreads one large matrix of SU(n), n at least 9, and here n is {n}: leave it out.")
     if len(found) > n:
-        raise ValueError(f"devices must be at most n = {n}, one a row, not {len(found)}.")
+        raise ValueError(f"devices must be at most n = {n}, one per row, not {len(found)}.")
     rule = integrator.products_rule(system) if isinstance(integrator, OrbitMethod) else None
     if len(found) > 1 and rule is None:
         name = type(user_method(integrator)).__name__

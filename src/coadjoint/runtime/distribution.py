@@ -75,7 +75,7 @@ class MemoryDistribution:
         """Ctrl-C raises an error by itself."""
 
     def drain(self) -> None:
-        """Nothing waits to be written."""
+        """Do nothing: no commit is pending."""
 
 
 class RemoteMemory:

@@ -43,7 +43,7 @@ def driven(system: System, integrator: Integrator, driver: Driver) -> tuple[Syst
 
 
 def _mixed(system: System, mixing: Any) -> System:
-    """The system with independent channels dB in place of its own, L dB."""
+    """Return the system with independent channels dB instead of the correlated ones, L dB."""
     if "g" in system.noise_receives:
         raise ValueError("correlation is not supported with noise that depends on the group element g.")
     return system._with(noises=mixed(system.noises, mixing))

@@ -1,4 +1,4 @@
-"""Where tiles run: in threads of this process. Another place to run them, such as a cluster, is another `Place`."""
+"""Executors run batches: here, in threads of this process. A cluster is another `Executor`."""
 
 import itertools
 import os
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class ClusterError(RuntimeError):
-    """A cluster that cannot be used, or is lost; the message says why, and what to do."""
+    """A cluster that cannot be used, or is lost; the message contains the reason and the fix."""
 
 
 class Executor(Protocol):
-    """Runs tiles."""
+    """Runs batches."""
 
     def __call__(
         self, jobs: "Sequence[RunContext]", batches: Sequence[tuple[int, range]]
     ) -> "Generator[list[BatchResult]]":
-        """What became of all tiles, given as (job, numbers), in their order; what stands in one range runs as one."""
+        """Yield the results of batches, given as (job, range of numbers), in order. A range runs in one launch."""
         ...
 
 
 def threads(jobs: "Sequence[RunContext]", batches: Sequence[tuple[int, range]]) -> "Generator[list[BatchResult]]":
-    """A few tiles at a time, one a core or device: what is compiled computes outside of Python's lock."""
+    """Run some batches at a time, one per core or device: compiled code runs without Python's global lock."""
 
     def work(batch: tuple[int, range]) -> "list[BatchResult]":
         job, numbers = batch
@@ -56,7 +56,7 @@ def threads(jobs: "Sequence[RunContext]", batches: Sequence[tuple[int, range]]) 
 
 
 def executor_for(on: Any, plans: "Sequence[Plan]", programs: Sequence[Any], out: Any, progress: Any) -> Any:
-    """The place that `on=` names, as a context: None for threads, or a cluster, checked for these plans."""
+    """Return the executor of `on=` as a context: None for threads, or a cluster that can run these plans."""
     if on is None:
         return nullcontext()
     from ..clusters.connect import connected
@@ -65,5 +65,5 @@ def executor_for(on: Any, plans: "Sequence[Plan]", programs: Sequence[Any], out:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

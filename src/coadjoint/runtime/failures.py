@@ -11,13 +11,13 @@ from ..systems import System
 from .plan import Plan
 from .results import Stats
 
-_MEMBERS = 64  # initial states that are looked at
+_MEMBERS = 64  # initial states that are checked
 
 
 def unsolved_message(plan: Plan, stats: Stats, members: int) -> str:
     """The number of failed steps, the criterion, and the fix."""
     where = "" if plan.members is None else f" (over {members} members)"
-    fix = "or throw=False to go on regardless; what was computed is in this error's `solution`."
+    fix = "or throw=False to continue regardless; this error's `solution` contains the steps computed."
     return f"{failed_steps(plan, stats, where)}, {fix}"
 
 

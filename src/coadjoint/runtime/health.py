@@ -43,7 +43,7 @@ def health_of(plan: Plan, points: StepState, mu0: Array) -> Health:
 
 
 def casimir_error(plan: Plan, mu: Array, mu0: Array) -> float | None:
-    """The largest scaled |C(μ) − C(μ₀)| over Casimirs and members; None if no Casimir is known.
+    """The largest scaled |C(μ) − C(μ₀)| over Casimirs and members; None without known Casimirs.
 
     If only some Casimirs are known, the result is the distance from the orbit.
     """

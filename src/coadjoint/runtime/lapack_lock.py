@@ -1,8 +1,8 @@
-"""One XLA program at a time where two at once may wait for each other forever.
+"""A lock for XLA programs that deadlock if two of them run at once.
 
-XLA's CPU backend hands the matrices of a batched LAPACK call (LU, eigenvalues, …) to the threads of its one pool, and
-waits for them on such a thread. Two programs that do so at once can fill the pool with waiting threads: then neither
-goes on. So a program that calls LAPACK runs alone.
+XLA's CPU backend divides the matrices of a batched LAPACK call (LU, eigenvalues, …) among the threads of its only
+pool, and waits for them on such a thread. Two such programs can fill the pool with waiting threads and never finish.
+Therefore a program that calls LAPACK excludes the others.
 """
 
 import threading
@@ -25,15 +25,15 @@ _running = threading.RLock()
 
 
 def uses_lapack(program: Callable, *args: Any) -> bool:
-    """Whether a program of such arguments (arrays or shapes) has operations that LAPACK does."""
+    """Return whether a program of such arguments (arrays or shapes) calls LAPACK."""
     return not _LAPACK.isdisjoint(primitives(jax.make_jaxpr(program)(*args).jaxpr))
 
 
 @contextmanager
 def exclusive_xla(needed: bool = True, small: bool = True) -> Iterator[None]:
-    """If needed, nobody else is inside meanwhile. Results must be waited for before leaving.
+    """Exclude other threads, if needed. The body must wait for its results.
 
-    `small`: matrices are not so large that threads of BLAS would help.
+    `small`: matrices are too small for threads of BLAS to help.
     """
     if not needed:
         yield
@@ -43,6 +43,6 @@ def exclusive_xla(needed: bool = True, small: bool = True) -> Iterator[None]:
 
 
 def run_exclusive(program: Callable, *args: Any) -> Any:
-    """program(*args), computed to its end, while nobody else computes here."""
+    """Return program(*args), computed completely while no other such program runs."""
     with exclusive_xla():
         return jax.block_until_ready(program(*args))

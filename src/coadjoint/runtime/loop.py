@@ -1,4 +1,4 @@
-"""The loop: it runs the batches of a plan, chunk after chunk of steps, and gives the results to sinks."""
+"""The loop runs the batches of a plan in chunks of steps and passes the results to sinks."""
 
 import math
 import time
@@ -41,7 +41,7 @@ class BatchResult(NamedTuple):
     totals: SolverTotals  # of its members together
     accumulators: PyTree  # if there is a reducer
     growth: float = 1.0  # of max|μ| since the start, at most
-    failure: str = ""  # why there is no result, where the place could not compute it and the plan does not throw
+    failure: str = ""  # the reason, if an executor could not compute the batch and the plan does not throw
 
 
 class RunContext(NamedTuple):
@@ -54,7 +54,7 @@ class RunContext(NamedTuple):
     run: MonitoredRun
 
     def batches(self, numbers: range) -> list[BatchResult]:
-        """Run some batches in this thread, as one."""
+        """Run some batches in this thread, in one launch."""
         with self.program.device_context():
             done = run_batches(self, numbers)
         return [
@@ -65,7 +65,7 @@ class RunContext(NamedTuple):
 def execute(
     plan: Plan, program: Program, output: Output, progress: Any = False, executor: Executor | None = None
 ) -> Any:
-    """Run all batches, in threads or by another executor; if the plan throws, unsolved steps raise an error."""
+    """Run all batches, in threads or by another executor; if the plan throws, a step that fails raises an error."""
     return execute_all([(plan, program, output)], progress, executor)[0]
 
 
@@ -199,7 +199,7 @@ class Start(NamedTuple):
 def run_batch(
     context: RunContext, batch: Batch, sinks: list[Sink], start: Start
 ) -> list[tuple[SolverTotals, PyTree, float]]:
-    """Run a batch, or several as one, to the last step."""
+    """Run a batch, or several in one launch, to the last step."""
     plan, program, _, bar, run = context
 
     def keep(at: int, rows: PyTree) -> None:
@@ -210,7 +210,7 @@ def run_batch(
     def parts(points: StepState) -> Iterator[Callable[[], StepState]]:
         if len(sinks) == 1:
             return iter([lambda: points])
-        here = cache(lambda: jax.tree.map(np.asarray, points))  # not before somebody asks
+        here = cache(lambda: jax.tree.map(np.asarray, points))  # computed only if needed
         return (lambda i=i: next(_at(here(), [batch.member_slice(i)])) for i in range(len(sinks)))
 
     saved = plan.saved
@@ -252,7 +252,7 @@ def run_batch(
 
 
 def _advanced(stepper: Stepper, saved: SavedTimes, n0: int, n1: int) -> PyTree:
-    """Take the steps n₀ … n₁ − 1; what was saved on the way."""
+    """Take the steps n₀ … n₁ − 1 and return the saved rows."""
     rows = [stepper.advance(stop, every) for stop, every in saved.segments(n0, n1)]
     return rows[0] if len(rows) == 1 else jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rows)
 

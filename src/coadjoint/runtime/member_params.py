@@ -1,4 +1,4 @@
-"""Members of an ensemble with parameters of their own."""
+"""Parameters that differ between the members of an ensemble."""
 
 from typing import Any
 
@@ -10,27 +10,27 @@ from jaxtyping import Array, PyTree
 from ..numerics import validation
 from ..systems import System
 
-_STATES = 1024  # whose energies are computed together
+_STATES = 1024  # states whose energies one call computes
 
 
 def params_of(params: PyTree, axes: PyTree, member: np.ndarray | int) -> PyTree:
-    """The parameters of the given members, one after the other, where `axes` says that they are by member (0)."""
+    """Return the parameters of the given members; `axes` is 0 for leaves that have an axis of members."""
 
     def own(x: Any) -> Any:
-        """By NumPy, unless JAX is tracing: it compiles nothing."""
+        """Index with NumPy, which compiles nothing, unless JAX is tracing."""
         return x[member] if validation.is_traced((x, member)) else np.asarray(np.asarray(x)[member])
 
     return jax.tree.map(lambda x, a: own(x) if a == 0 else x, params, axes)
 
 
 def with_params(system: System, params: PyTree) -> System:
-    """The system with other parameters, which are known to fit."""
+    """Return the system with other parameters, which have been checked."""
     return system.given(params)
 
 
 @eqx.filter_jit
 def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array, t: Any, g: PyTree = None) -> Array:
-    """h of states, each at its own time and group element; with `axes`, each with parameters of its own."""
+    """Return h of each state at its time and group element; with `axes`, the parameters differ between states."""
     if axes is None:
         return jax.vmap(lambda m, t, g: system.anywhere(t, g).energy(m))(mu, t, g)
     one = lambda p, m, t, g: with_params(system, p).anywhere(t, g).energy(m)
@@ -38,7 +38,7 @@ def energy_of_states(system: System, params: PyTree, axes: PyTree, mu: Array, t:
 
 
 def energy_of_members(system: System, params: PyTree, axes: PyTree, mu: Any, t: Any, g: PyTree = None) -> Any:
-    """h of each member at its saved times t, in pieces of fixed shape so that it compiles once."""
+    """Return h of each member at its saved times t, in chunks of fixed shape, so that one program serves all."""
     if validation.is_traced((system, params, mu, g)):
         of_member = lambda p, states, own: energy_of_states(
             system if axes is None else with_params(system, p), None, None, states, t, own

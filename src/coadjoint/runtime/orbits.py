@@ -30,7 +30,7 @@ class LeftOrbit(eqx.Module):
     algebra: LieAlgebra
 
     def __call__(self, pair: Array) -> Bool[Array, ""]:
-        """True off the orbit, and where a Casimir is not finite."""
+        """Return true for states off the orbit, and for those with a Casimir that is not finite."""
         size = jnp.max(jnp.abs(pair[1]))
         mu, start = pair / jnp.where(size > 0, size, 1.0)
         c = self.algebra
@@ -62,7 +62,7 @@ def failed(plan: Plan, states: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 class Examination:
-    """Examines the saved states and the last states of a tile while it runs."""
+    """Checks the saved states and the last states of a batch during the run."""
 
     def __init__(self, plan: Plan, batch: Batch):
         self.plan, self.starts = plan, np.asarray(batch.mu0)
@@ -72,7 +72,7 @@ class Examination:
         self.rows = not plan.custom and plan.reduce is None and not plan.devices
 
     def saved(self, at: int, rows: PyTree) -> None:
-        """States that were saved, from the saved time `at` on."""
+        """Check saved states, the first of which belongs to the saved time `at`."""
         if not self.rows:
             return
         states = rows.values
@@ -82,7 +82,7 @@ class Examination:
             self._note(np.where(np.any(bad, axis=1), self.plan.saved.step(at + np.argmax(bad, axis=1)) - 1, -1))
 
     def ended(self, points: StepState) -> None:
-        """The states after the last step."""
+        """Check the states after the last step."""
         if not self.plan.devices:
             states = np.asarray(points.mu)[:, None]
             bad = failed(self.plan, states, self.starts)[:, 0]
@@ -100,7 +100,7 @@ class Examination:
         self.first = np.where(self.first < 0, step, self.first)
 
     def counted(self, points: StepState) -> StepState:
-        """The points, where every step from the first failed state on counts as one that was not solved."""
+        """Return the step states; every step after the first failed state counts as not converged."""
         if np.all(self.first < 0):
             return points
         t = points.totals
@@ -118,7 +118,7 @@ def _largest(states: np.ndarray) -> np.ndarray:
 
 
 def examined(plan: Plan, mu0: State, points: StepState) -> SolverTotals:
-    """The totals of a traced run, with states that have left their orbits at the end; `points` lead as members do."""
+    """Return the totals of a traced run, in which states that have left their orbits count as not converged."""
     totals = points.totals
     if not may_leave(plan):
         return totals

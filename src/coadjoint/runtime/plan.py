@@ -22,25 +22,25 @@ from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapsh
 from .saved_times import SavedTimes
 from .saved_values import MemberFunction, Save
 
-MAX_BATCH_SIZE = 1024  # members that are stepped together
+MAX_BATCH_SIZE = 1024  # the largest number of members in a batch
 _shapes: LRUCache[tuple[StepState, Snapshot]] = LRUCache()
 _increments: LRUCache[Increment] = LRUCache()
-_MATRICES = 2**22  # entries of the matrices that are stepped together on a GPU
-_SLOTS = 2**18, 2**19  # numbers saved in a chunk of one trajectory, and of a tile: two megabytes, and four
+_MATRICES = 2**22  # entries of the matrices in a batch on a GPU
+_SLOTS = 2**18, 2**19  # numbers saved per chunk of a trajectory, and of a batch: 2 and 4 MB
 
 
 class Batch(NamedTuple):
-    """Members that are stepped together, those of one tile or of several, padded by repeating the last one."""
+    """The members of one batch, or of several in one launch, padded by repeating the last member."""
 
     indices: range
     n_members: int  # without padding
     member: Int[np.ndarray, " size"]
     mu0: np.ndarray
-    params: PyTree  # in place of the system's; leaves that are by member lead with the tile's
+    params: PyTree  # replaces the system's; leaves that differ between members have an axis of these members
     g0: PyTree  # the group elements at the start, if they are given
 
     def member_slice(self, which: int) -> slice:
-        """Where the members of one of the tiles are among all of them."""
+        """Return the slice of the members of one of the batches."""
         each = self.member.size // len(self.indices)
         return slice(which * each, (which + 1) * each)
 
@@ -49,19 +49,19 @@ class Batch(NamedTuple):
 class Plan:
     """The checked arguments of `solve` (then `members` is None) or `ensemble`.
 
-    Members sit in tiles of fixed size P, member k in slot k mod P of tile k div P. A trajectory is a tile of one.
+    Batches have a fixed size P: member k has index k mod P in batch k div P. A trajectory is a batch of one member.
     """
 
     system: System
     integrator: Integrator
     driver: Driver
-    needs: Needs  # what the method asks of the path
+    needs: Needs  # the integrals of the path that the method uses
     t0: float
     dt: float
     steps: int
     save_every: int
     mu0: Array
-    save: Save  # for a store, which also keeps Casimirs and energy, its function returns (what is saved, mu)
+    save: Save  # for a store, which saves Casimirs and energy too, its function returns (saved values, mu)
     custom: bool  # the user gave a `save` function
     group: bool
     throw: bool
@@ -69,20 +69,18 @@ class Plan:
     adjoint: str = "auto"  # how JAX differentiates the run …
     adjoint_memory: int = 2**28  # … and how many bytes the forward pass may save for that
     members: int | None = None
-    mu0_by_member: bool = False  # mu0 leads with members
-    params: PyTree = None  # in place of the system's …
-    axes: PyTree = None  # … and, leaf by leaf, whether they lead with members (0) or not (None)
+    mu0_by_member: bool = False  # mu0 has an axis of members
+    params: PyTree = None  # replaces the system's …
+    axes: PyTree = None  # … and whether a leaf has an axis of members (0) or not (None)
     reduce: Any = None
     observe: MemberFunction | None = None  # of a reducer with a state per member
-    g0: PyTree = None  # the group element at the start, where it is not 1 …
-    g0_by_member: bool = False  # … and whether it leads with members
-    mu0_given: Any = None  # mu0 as it was given, before it was brought into the algebra
+    g0: PyTree = None  # the initial group element, if it is not 1 …
+    g0_by_member: bool = False  # … and whether it has an axis of members
+    mu0_given: Any = None  # mu0 as the user passed it, before conversion
     max_batch_size: int = field(default_factory=lambda: MAX_BATCH_SIZE)
-    devices: tuple = ()  # over which one large matrix is spread; none: wherever JAX computes
-    save_at: tuple[np.ndarray, np.ndarray] | None = None  # given times in place of `save_every`, and their steps
-    member_offset: int = (
-        0  # the member with which all that leads with members begins: not 0 for the plan of one tile alone
-    )
+    devices: tuple = ()  # over which one large matrix is distributed; empty: JAX's default device
+    save_at: tuple[np.ndarray, np.ndarray] | None = None  # prescribed times instead of `save_every`, and their steps
+    member_offset: int = 0  # the first member of arrays with an axis of members: not 0 in the plan of some batches
 
     # Time.
 
@@ -114,7 +112,7 @@ class Plan:
 
     @cached_property
     def window_blocks(self) -> int:
-        """Blocks of steps in a window on the path."""
+        """The number of blocks of steps in a window on the path."""
         return method_of(self.driver, "blocks")(self.system.n_noise)
 
     def window(self, first: int, blocks: int | None = None) -> Window:
@@ -130,7 +128,7 @@ class Plan:
 
     @cached_property
     def increment_shape(self) -> Increment:
-        """Shapes and types of what the path does in one step."""
+        """Shapes and types of the increments of one step."""
         window = self.first_window
         leaves, treedef = jax.tree.flatten(window)
         key = treedef, tuple((np.shape(x), x.dtype) for x in leaves)
@@ -140,20 +138,20 @@ class Plan:
 
     @property
     def whole_window(self) -> Window:
-        """The window on the whole path."""
+        """The window that covers the path of all steps."""
         return self.window(0, -(-self.steps // BLOCK))
 
     # Shapes.
 
     def share(self, other: "Plan") -> None:
-        """Take over what depends on structures and shapes alone from a plan that differs in values only."""
+        """Reuse the properties that depend only on shapes from a plan that differs only in values."""
         for name in ("structure_key", "_first", "save_slots", "increment_shape"):
             if name in other.__dict__:
                 self.__dict__[name] = other.__dict__[name]
 
     @cached_property
     def structure_key(self) -> Hashable:
-        """What two plans have in common that run the same code, but for the path."""
+        """A key that is equal for plans whose runs use the same code, apart from the path."""
         return jax.tree.structure((self.system, self.integrator, self.save)), self.follows_group
 
     @cached_property
@@ -170,27 +168,27 @@ class Plan:
 
     @property
     def state_shape(self) -> StepState:
-        """Shapes and types of a point."""
+        """Shapes and types of a step state."""
         return self._first[0]
 
     @property
     def snapshot_shape(self) -> Snapshot:
-        """Shapes and types of what is saved of one state."""
+        """Shapes and types of the saved values of one state."""
         return self._first[1]
 
     @cached_property
     def accumulator_shape(self) -> PyTree:
-        """Shapes and types of what a reducer keeps of one saved time."""
+        """Shapes and types of the accumulator of one saved time."""
         return jax.eval_shape(self.reduce.init, self.reduced_shape)
 
     @cached_property
     def observed_shape(self) -> PyTree:
-        """Shapes and types of the state that a reducer has for a member."""
+        """Shapes and types of the state of a reducer for one member."""
         return None if self.observe is None else jax.eval_shape(self.reduce.start, self.snapshot_shape.values)
 
     @cached_property
     def reduced_shape(self) -> PyTree:
-        """Shapes and types of the value of a member that is reduced."""
+        """Shapes and types of the value of a member that a reducer receives."""
         if self.observe is None:
             return self.snapshot_shape.values
         call = lambda state, x, params: self.observe(state, x, params=params, t=jnp.zeros(()))[1]  # type: ignore[misc]
@@ -203,19 +201,19 @@ class Plan:
 
     @property
     def call_slots(self) -> int:
-        """How many saved times one call of compiled code holds: given times are saved one by one."""
+        """The number of saves per call of compiled code: prescribed times are saved one by one."""
         return self.save_slots if self.save_at is None else 1
 
     @cached_property
     def save_slots(self) -> int:
-        """How many saved times a chunk of steps holds."""
+        """The number of saves per chunk of steps."""
 
         def fitting(shapes: PyTree, members: int) -> int:
             size = members * sum(int(np.prod(s.shape)) for s in jax.tree.leaves(shapes))
             return max(1, _SLOTS[members > 1] // max(size, 1))
 
         slots = fitting(self.snapshot_shape, self.batch_size)
-        if self.reduce is not None:  # accumulators may be larger than what they sum up
+        if self.reduce is not None:  # accumulators may be larger than the rows that they sum
             slots = min(slots, fitting(self.accumulator_shape, 1))
         return slots
 
@@ -223,10 +221,10 @@ class Plan:
 
     @property
     def batch_size(self) -> int:
-        """Members that are stepped together: at most `largest_tile`, and a power of two.
+        """The number of members in a batch: a power of two, at most `max_batch_size`.
 
-        Large matrices fill a processor by themselves: one a core on a CPU. A GPU takes many, and no more than there
-        are: of tiles as large as fit, all are filled alike.
+        A batch of large matrices has one member on a CPU, because a matrix occupies a core. On a GPU it has as many
+        as fit, divided equally among the batches.
         """
         if self.members is None:
             return 1
@@ -239,22 +237,22 @@ class Plan:
 
     @property
     def _large(self) -> bool:
-        """Whether states are matrices, and not small."""
+        """Whether states are large matrices."""
         algebra = self.system.algebra
         return len(algebra.shape) > 1 and algebra.dim > DENSE
 
     @property
     def single(self) -> bool:
-        """Whether a tile has one member and always will: then nothing is mapped over members."""
+        """Whether every batch has exactly one member: then programs have no axis of members."""
         return self.members is None or (self._large and self.batch_size == 1)
 
     @property
     def n_batches(self) -> int:
-        """How many tiles there are."""
+        """The number of batches."""
         return 1 if self.members is None else -(-self.members // self.batch_size)
 
     def load_batch(self, numbers: range) -> Batch:
-        """The members of some neighbouring tiles; of a trajectory, itself."""
+        """Return the members of some consecutive batches."""
         size, last = self.batch_size * len(numbers), self.members or 1
         member = numbers.start * self.batch_size + np.arange(size)
         at = np.minimum(member, last - 1) - self.member_offset
@@ -266,17 +264,17 @@ class Plan:
         return Batch(numbers, min(size, last - numbers.start * self.batch_size), member, mu0, params, g0)
 
     def describe_batches(self, numbers: range) -> str:
-        """The members of some tiles, in words."""
+        """Return the members of some batches as text."""
         last = min(numbers.stop * self.batch_size, self.members or 1) - 1
         named = f"batch {numbers.start}" if len(numbers) == 1 else f"batches {numbers.start} to {numbers.stop - 1}"
         return named + ("" if self.members is None else f" (members {numbers.start * self.batch_size} to {last})")
 
     def count_members(self, numbers: range) -> int:
-        """How many members some tiles have."""
+        """Return the number of members of some batches."""
         return min(numbers.stop * self.batch_size, self.members or 1) - numbers.start * self.batch_size
 
     def restrict(self, numbers: range) -> "Plan":
-        """The plan of some tiles: of what leads with members it has theirs only."""
+        """Return the plan of some batches, whose arrays contain only these members."""
         own = slice(
             numbers.start * self.batch_size - self.member_offset, numbers.stop * self.batch_size - self.member_offset
         )
@@ -289,11 +287,11 @@ class Plan:
         return replace(self, mu0=mu0, params=params, g0=g0, member_offset=numbers.start * self.batch_size)
 
     def params_of(self, member: np.ndarray) -> PyTree:
-        """The parameters of the given members, one after the other, where they are by member."""
+        """Return the parameters of the given members; None if they do not differ between members."""
         return None if self.axes is None else params_of(self.params, self.axes, member - self.member_offset)
 
     def energy(self, mu: Array, member: np.ndarray, t: np.ndarray, g: PyTree = None) -> Array:
-        """h of states, each at its own time and with the parameters of the member it belongs to."""
+        """Return h of each state, at its time and with the parameters of its member."""
         return energy_of_states(self.system, self.params_of(member), self.axes, mu, t, g)
 
     @property

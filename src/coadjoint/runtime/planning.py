@@ -127,7 +127,7 @@ def complete(
         plan = replace(plan, g0=g0, g0_by_member=turned)
     if plan.reduce is not None:
         plan = replace(plan, observe=trace_observe(system, plan.reduce, plan.snapshot_shape.values))
-        plan.accumulator_shape  # noqa: B018, raises where the reducer does not take saved values
+        plan.accumulator_shape  # noqa: B018, raises if the reducer does not support the saved values
         check_spacing(plan.reduce, plan.saved)
     return plan
 

@@ -1,4 +1,4 @@
-"""Who watches a run: nobody, a progress bar, or what the user gave."""
+"""Progress of a run: none, a progress bar, or an observer of the user."""
 
 from typing import Any, Protocol
 
@@ -8,48 +8,48 @@ from .run_state import StepState
 
 
 class ProgressObserver(Protocol):
-    """Sees a run go on; used as a context around it."""
+    """Receives the progress of a run; a context manager that encloses it."""
 
     def __enter__(self) -> "ProgressObserver": ...
 
     def __exit__(self, *exc: Any) -> None: ...
 
     def begin(self, done: int) -> None:
-        """So many steps, over all members, were done before."""
+        """Receive the number of earlier steps, over all members."""
         ...
 
     def add(self, more: int, points: StepState, mu0: Any) -> None:
-        """So many more are done; where the members of a tile are now, and where they began."""
+        """Receive a number of new steps, the states of the members of a batch, and their initial conditions."""
         ...
 
     def add_remote(self, more: int, health: Health) -> None:
-        """So many more are done in another process, and how members are there."""
+        """Receive a number of new steps of another process, and the health of its members."""
         ...
 
 
-class _Nobody:
+class _NoProgress:
     """No progress bar."""
 
-    def __enter__(self) -> "_Nobody":
+    def __enter__(self) -> "_NoProgress":
         return self
 
     def __exit__(self, *exc: Any) -> None:
         pass
 
     def begin(self, done: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def add(self, more: int, points: StepState, mu0: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def add_remote(self, more: int, health: Health) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def watch(progress: Any, plan: Plan) -> ProgressObserver:
-    """Nobody, a bar for the terminal, or what `progress(plan)` returns."""
+    """Return no observer, a bar for the terminal, or the result of `progress(plan)`."""
     if progress is False:
-        return _Nobody()
+        return _NoProgress()
     if progress is True:
         from ..command.progress import bar_for as progress
     return progress(plan)

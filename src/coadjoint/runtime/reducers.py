@@ -3,12 +3,12 @@
 A reducer is any object with four methods. They see one saved time; the ensemble maps them over all.
 
 - `init(x)`: the accumulator before any member; x is the saved value of one member (its shape and type count).
-- `update(acc, x, weight)`: fold in a tile of members; x has a leading axis of members, and weight is 1 for a member
+- `update(acc, x, weight)`: add a batch of members; x has a leading axis of members, and weight is 1 for a member
   and 0 for padding.
-- `merge(acc, other)`: two accumulators of disjoint members as one.
-- `result(acc)`: what the user wants to see.
+- `merge(acc, other)`: merge two accumulators of disjoint members.
+- `result(acc)`: the statistics that the user receives.
 
-A reducer may have a state of its own for each member, carried from one saved time to the next, by two more methods:
+A reducer may have a state for each member, carried from one saved time to the next, by two more methods:
 
 - `start(x)`: the state before the first saved time; x is the value of the member at the initial time.
 - `observe(state, x)`: called at every saved time, in order. It returns the new state and a value. `init` and `update`
@@ -37,18 +37,18 @@ _METHODS = {"init": ("x",), "update": ("acc", "x", "weight"), "merge": ("acc", "
 
 
 class Reducer(Protocol):
-    """What `ensemble(reduce=...)` asks for."""
+    """The interface of `ensemble(reduce=...)`."""
 
     def init(self, x: PyTree) -> PyTree:
         """The accumulator before any member."""
         ...
 
     def update(self, acc: PyTree, x: PyTree, weight: Float[Array, " members"]) -> PyTree:
-        """Fold in a tile of members."""
+        """Add a batch of members."""
         ...
 
     def merge(self, acc: PyTree, other: PyTree) -> PyTree:
-        """Two accumulators as one."""
+        """Merge two accumulators."""
         ...
 
     def result(self, acc: PyTree) -> PyTree:
@@ -76,7 +76,7 @@ class Mean(eqx.Module):
         return _Moments(jnp.zeros(()), zero, jax.tree.map(lambda a: jnp.zeros(a.shape), x))
 
     def update(self, acc: _Moments, x: PyTree, weight: Float[Array, " members"]) -> _Moments:
-        """The moments of the tile, merged."""
+        """Merge the moments of the batch."""
         n = jnp.sum(weight)
 
         def w(a):
@@ -92,7 +92,7 @@ class Mean(eqx.Module):
         return self.merge(acc, _Moments(n, mean, m2))
 
     def merge(self, acc: _Moments, other: _Moments) -> _Moments:
-        """Two sets of moments as one."""
+        """Merge two sets of moments."""
         n = acc.n + other.n
         share = other.n / jnp.maximum(n, 1.0)
         mean = jax.tree.map(lambda a, b: a + share * (b - a), acc.mean, other.mean)
@@ -118,7 +118,7 @@ class Covariance(eqx.Module):
         return _Moments(jnp.zeros(()), jnp.zeros(size, dtype), jnp.zeros((size, size), dtype))
 
     def update(self, acc: _Moments, x: Any, weight: Float[Array, " members"]) -> _Moments:
-        """The moments of the tile, merged."""
+        """Merge the moments of the batch."""
         rows = jnp.concatenate([a.reshape(a.shape[0], -1) for a in jax.tree.leaves(x)], axis=1)
         rows = rows.astype(wide(rows.dtype))
         n = jnp.sum(weight)
@@ -128,7 +128,7 @@ class Covariance(eqx.Module):
         return self.merge(acc, _Moments(n, mean, away.T @ jnp.conj(away)))
 
     def merge(self, acc: _Moments, other: _Moments) -> _Moments:
-        """Two sets of moments as one."""
+        """Merge two sets of moments."""
         n = acc.n + other.n
         share = other.n / jnp.maximum(n, 1.0)
         gap = other.mean - acc.mean
@@ -192,7 +192,7 @@ class Quantiles(eqx.Module):
         return jax.tree.map(lambda a: jnp.zeros((*a.shape, self.bins + 2)), x)
 
     def update(self, acc: PyTree, x: PyTree, weight: Float[Array, " members"]) -> PyTree:
-        """Count the members of a tile."""
+        """Count the members of a batch."""
 
         def count(histogram: Array, a: Array) -> Array:
             place = jnp.floor((a - self.low) * (self.bins / (self.high - self.low)))
@@ -209,7 +209,7 @@ class Quantiles(eqx.Module):
         return jax.tree.map(jnp.add, acc, other)
 
     def result(self, acc: PyTree) -> dict[str, PyTree]:
-        """Where the share q of the members lies below, interpolated within its bin."""
+        """Return the quantile q, interpolated within its bin."""
 
         def quantiles(histogram: Array) -> Array:
             total = jnp.cumsum(histogram, axis=-1)
@@ -273,12 +273,12 @@ class MultiReducer(eqx.Module):
         return {name: r.merge(acc[name], other[name]) for name, r in self.reducers.items()}
 
     def result(self, acc: dict[str, PyTree]) -> dict[str, PyTree]:
-        """What each makes of it, by name."""
+        """Return the result of each reducer by name."""
         return {name: r.result(acc[name]) for name, r in self.reducers.items()}
 
 
 def as_reducer(reduce: Any) -> Any:
-    """The reducer that was given, or several of them in a dict as one; raises if it is none."""
+    """Return the user's reducer, or one that combines those of a dict; raise an error for other objects."""
     if reduce is None:
         return None
     if isinstance(reduce, dict):
@@ -305,7 +305,7 @@ def observes(reduce: Any) -> bool:
 
 
 def observe(reduce: Any, state: PyTree, x: PyTree, params: PyTree, t: Any) -> tuple[PyTree, PyTree]:
-    """The new state of a member and the value to reduce; of a reducer without states, x itself."""
+    """Return the new state of a member and the value to reduce: x itself for a reducer without states."""
     if isinstance(reduce, MultiReducer):
         return reduce.observe(state, x, params, t)
     if not observes(reduce):

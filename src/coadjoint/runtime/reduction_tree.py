@@ -1,4 +1,4 @@
-"""Statistics over members: what a reducer makes of the rows of tiles, and of tiles together, along a fixed tree."""
+"""Statistics over members: rows of a batch are reduced, and batches merged, along a fixed tree."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-_ROWS = 64  # saved times whose accumulators are merged together
+_ROWS = 64  # saved times whose accumulators one call merges
 
 
 def accumulated(reduce: Any, rows: PyTree, slots: int, size: int) -> PyTree:
-    """The accumulators of the rows (member, saved time, …) of a tile at each saved time, with an axis of tiles: (1, …).
+    """Reduce the rows (member, saved time, …) of a batch at each saved time; the result has an axis of batches: (1, …).
 
     Rows are padded to `slots` times and `size` members, so that one program serves all of them.
     """
@@ -42,7 +42,7 @@ def update(reduce: Any, rows: PyTree, weight: Array) -> PyTree:
 
 @eqx.filter_jit
 def merge(reduce: Any, a: PyTree, b: PyTree) -> PyTree:
-    """Accumulators of disjoint members as one, at each saved time."""
+    """Merge accumulators of disjoint members at each saved time."""
     return jax.vmap(reduce.merge)(a, b)
 
 
@@ -61,7 +61,7 @@ def _by_rows(fn: Callable, reduce: Any, *accs: PyTree) -> PyTree:
 
 
 class MergeTree:
-    """Merges tiles 0, 1, 2, … along a fixed binary tree, holding one accumulator a level."""
+    """Merges batches 0, 1, 2, … along a fixed binary tree, with one accumulator per level."""
 
     def __init__(self, reduce: Any, merge_rows: Callable[[PyTree, PyTree], PyTree] | None = None):
         self.reduce = reduce
@@ -69,7 +69,7 @@ class MergeTree:
         self.levels: list[PyTree | None] = []
 
     def push(self, acc: PyTree) -> None:
-        """The accumulator of the next tile."""
+        """Add the accumulator of the next batch."""
         for i, held in enumerate(self.levels):
             if held is None:
                 self.levels[i] = acc
@@ -79,7 +79,7 @@ class MergeTree:
         self.levels.append(acc)
 
     def result(self) -> PyTree:
-        """The statistics over all tiles; None before the first."""
+        """Return the statistics over all batches; None before the first."""
         acc = None
         for held in self.levels:
             if held is not None:

@@ -1,4 +1,4 @@
-"""What a run returns."""
+"""The results of runs."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,13 +80,13 @@ class Stats(eqx.Module):
         substeps = f" of {self.substeps:.1f} sub-steps" if self.substeps != 1 else ""
         reason = f"\n  backend   {self.backend}: {self.reason}" if self.reason else f", {self.backend} code"
         return (
-            f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations per step (at most {self.most_iterations}), "
-            f"worst residual {self.residual:.1e}, {self.unsolved} not converged{reason}"
+            f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations per step (at most "
+            f"{self.most_iterations}), worst residual {self.residual:.1e}, {self.unsolved} not converged{reason}"
         )
 
 
 def combine_totals(totals: SolverTotals) -> SolverTotals:
-    """The totals of many members as one: a number for each of 10⁷ members would be too many."""
+    """Combine the totals of many members, because 10⁷ members would need too much memory."""
     if np.shape(totals.iterations) == (1,):
         return SolverTotals(*(x[0] for x in totals))
     xp: Any = jnp if validation.is_traced(totals) else np
@@ -106,12 +106,12 @@ class RunSummary(NamedTuple):
     """How a run ended."""
 
     stats: Stats
-    computed: int  # members, all of them unless a step did not converge
-    reduced: PyTree  # what the reducer made of them, if there is one
+    computed: int  # the number of members computed: all unless a step did not converge
+    reduced: PyTree  # the result of the reducer, if there is one
 
 
 class UnsolvedStepError(RuntimeError):
-    """A step whose equation could not be solved. `solution` holds all that was computed, None if JAX differentiates."""
+    """A step did not converge. `solution` contains the steps before it; it is None if JAX differentiates the run."""
 
     def __init__(self, message: str, solution: Any):
         super().__init__(message)
@@ -123,7 +123,7 @@ class UnsolvedStepError(RuntimeError):
 
 
 class Saved(eqx.Module):
-    """Saved values of a run along `t`, and what can be made of them. States have leading axes `(…, n_saved)`."""
+    """Saved values of a run along `t`, and diagnostics. States have leading axes `(…, n_saved)`."""
 
     system: System
     integrator: Integrator
@@ -185,7 +185,7 @@ class Saved(eqx.Module):
 
     @property
     def _has_energy(self) -> bool:
-        """Whether h is known from what is saved."""
+        """Whether h can be computed from the saved values."""
         needed = self.system.h_receives
         return not ("u" in needed or ("g" in needed and self.g is None))
 
@@ -263,7 +263,7 @@ class Saved(eqx.Module):
         return xr.Dataset(data, coords, attrs)
 
     def _reduced_variables(self) -> dict:
-        """What a reducer returned, for a Dataset."""
+        """Return the result of a reducer, for a Dataset."""
         return {}
 
     @property
@@ -271,7 +271,7 @@ class Saved(eqx.Module):
         return None
 
     def _kept(self) -> str:
-        """How well the Casimirs were kept: a few of them, and the orbit where they do not fix it."""
+        """Return a line on the errors of the Casimirs: some of them, and the orbit if they do not determine it."""
         algebra = self.system.algebra
         names = algebra.casimir_names
         words = []
@@ -291,7 +291,7 @@ class Saved(eqx.Module):
         return ", ".join(words) or "there are none"
 
     def __repr__(self) -> str:
-        """What ran, over which time, and how well the Casimirs were kept."""
+        """Return the method, the interval of time and the errors of the Casimirs as text."""
         noises = {0: "no noise", 1: "1 noise"}.get(self.system.n_noise, f"{self.system.n_noise} noises")
         members = "" if self._members is None else f", {self._members} members"
         lines = [
@@ -367,7 +367,7 @@ class Ensemble(Saved):
 
     members: int = eqx.field(static=True)
     reduced: PyTree
-    params: PyTree  # those given in place of the system's, if any …
+    params: PyTree  # parameters that replace the system's, if any …
     axes: PyTree = eqx.field(static=True)  # … and, leaf by leaf, whether they lead with members (0) or not (None)
 
     @property
@@ -394,7 +394,7 @@ class Ensemble(Saved):
             raise AttributeError("the members were not saved, because reduce= was given: see .reduced.")
 
     def _reduced_variables(self) -> dict:
-        """What a reducer returned, for a Dataset."""
+        """Return the result of a reducer, for a Dataset."""
 
         def variable(name: str, leaf: Any) -> tuple:
             dims = reduced_dims(name, leaf.shape[1:], self.system.algebra, self.custom)
@@ -408,7 +408,7 @@ class Ensemble(Saved):
 
 
 def make_result(plan: Plan, outcome: RunSummary, values: Snapshot, times: np.ndarray) -> "Solution | Ensemble":
-    """What the user gets; of members, those that were computed."""
+    """Return the object that the user receives, with the members that were computed."""
     what = plan.system, plan.integrator, times
     if plan.members is None:
         return Solution(*what, values.values, values.g, outcome.stats, plan.dt, plan.custom)
@@ -419,7 +419,7 @@ def make_result(plan: Plan, outcome: RunSummary, values: Snapshot, times: np.nda
 
 
 def scaled_errors(values: Any, start: Any, scales: Any) -> Any:
-    """|C − C₀| / scale, where a Casimir that could only be zero is not divided by."""
+    """Return |C − C₀| / scale, without dividing by the scale of a Casimir that can only be zero."""
     xp: Any = np if isinstance(scales, np.ndarray) else jnp
     return abs(values - start) / xp.where(scales > 0, scales, 1.0)
 

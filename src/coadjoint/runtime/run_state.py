@@ -1,4 +1,4 @@
-"""The words of a run: the point where it stands, what is saved of a point, and one step from point to point."""
+"""The state of a run, the values saved of a state, and one step from a state to the next."""
 
 from typing import Any, NamedTuple
 
@@ -15,23 +15,23 @@ from .saved_values import Save
 
 
 class SolverTotals(NamedTuple):
-    """What the solver did, summed up over steps. A store has a variable for each, of the same name."""
+    """Statistics of the solver, accumulated over steps. A store has a variable of the same name for each."""
 
     iterations: Int[Array, ""]
     most_iterations: Int[Array, ""]
     residual: Float[Array, ""]
     unsolved: Int[Array, ""]
     first_unsolved: Int[Array, ""]  # the step, or −1
-    substeps: Int[Array, ""]  # that the steps were made of
+    substeps: Int[Array, ""]  # adaptive methods divide steps
 
     @staticmethod
     def zero(members: tuple[int, ...] = ()) -> "SolverTotals":
-        """Before the first step: of one trajectory, or of each of some members."""
+        """Return the totals before the first step, of a trajectory or of each member."""
         z: Any = np.zeros(members, np.int64)
         return SolverTotals(z, z, z.astype(float), z, z - 1, z)
 
     def add(self, n: Int[Array, ""], info: SolveInfo) -> "SolverTotals":
-        """With one more step."""
+        """Return the totals after one more step."""
         failed = ~info.converged
         return SolverTotals(
             self.iterations + info.iterations,
@@ -44,7 +44,7 @@ class SolverTotals(NamedTuple):
 
 
 class StepState(NamedTuple):
-    """Where a trajectory stands: all that is needed to go on."""
+    """The state of a trajectory between steps: all that is needed to resume it."""
 
     mu: Array
     carry: PyTree
@@ -54,7 +54,7 @@ class StepState(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What is saved of a point: the state or a function of it, and the group element if there is one."""
+    """The values saved of a step state: the state or a function of it, and the group element if there is one."""
 
     values: PyTree
     g: Array | None
@@ -72,7 +72,7 @@ class TimeGrid(NamedTuple):
 def initial_state(
     system: System, integrator: Integrator, mu0: Array, t0: Any = 0.0, group: bool = False, g0: PyTree = None
 ) -> StepState:
-    """The point before the first step, with the group element if asked for, which is 1 unless g0 is given."""
+    """Return the state before the first step; with `group`, it includes the group element g0 (default 1)."""
     carry = integrator.init(system, mu0)
     if group:
         carry = integrator.init_group(system, mu0, carry, *(() if g0 is None else (g0,)))
@@ -81,14 +81,14 @@ def initial_state(
 
 
 def raw_snapshot(integrator: Integrator, save: Save, point: StepState) -> Snapshot:
-    """What the saved values of a point are made from."""
+    """Return the inputs of the `save` function for a step state."""
     return Snapshot(*save.raw(integrator, point.mu, point.carry, point.held))
 
 
 def take_snapshot(
     integrator: Integrator, save: Save, system: System, point: StepState, params: PyTree, t: Any
 ) -> Snapshot:
-    """What is saved of a point, with these params and at this time."""
+    """Return the values saved of a step state, with these params and at this time."""
     raw = raw_snapshot(integrator, save, point)
     return Snapshot(save.value(system, tuple(raw), params, t), raw.g if save.group else None)
 
@@ -102,7 +102,7 @@ def take_step(
     dS: Increment,
     point: StepState,
 ) -> StepState:
-    """Step n of a run."""
+    """Return the state after step n of a run."""
     t = t0 + n * dt
     largest = jnp.maximum(jnp.abs(t0), jnp.abs(t)) + dt
     now = system.in_step(t, dt, largest, point.held) if system.changes_in_step else system
@@ -122,7 +122,7 @@ def try_step(
     dS: Increment,
     point: StepState,
 ) -> tuple[StepState, Bool[Array, ""]]:
-    """Step n by a method without its fallbacks, and whether it came out valid; if not, it must not be taken."""
+    """Return the state after step n by a method without fallbacks, and whether it is valid; else it is discarded."""
     before = point.totals
     clean = before._replace(unsolved=jnp.zeros((), int), first_unsolved=jnp.full((), -1))
     new = take_step(system, fast, t0, dt, n, dS, point._replace(totals=clean))

@@ -23,7 +23,7 @@ from .results import Stats
 if TYPE_CHECKING:
     import xarray
 
-_LONG = 4  # autocorrelation times in a member, from which on it shows how its values are correlated
+_LONG = 4  # autocorrelation times per member that are needed to estimate correlations
 
 
 def sample(
@@ -129,7 +129,7 @@ def sample(
 
 
 def _starts(system: System, mu0: Array, members: int, key: Any) -> Array:
-    """Where the members start, on the orbit of mu0."""
+    """Return the initial states of the members, on the orbit of mu0."""
     algebra, key = system.algebra, random.as_key(key)
 
     def start(member: Array) -> Array:
@@ -204,7 +204,7 @@ class Sample:
 
     @property
     def words(self) -> list[str]:
-        """What to mind."""
+        """Return the warnings about the sample."""
         out = []
         for name, x in self.values.items():
             reason = why_not_mixed(x)

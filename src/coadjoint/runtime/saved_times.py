@@ -51,7 +51,7 @@ class SavedTimes:
         return self.t0 + self.dt * self.step(k)
 
     def segments(self, n0: int, n1: int) -> Iterator[tuple[int, int]]:
-        """Cut the steps n0 … n1 − 1 into segments that save regularly: where each ends, and after how many steps.
+        """Divide the steps n0 … n1 − 1 into segments that save regularly. Return the end and the interval of each.
 
         A segment that ends at a given time saves after that many steps from the start of the run, and so once.
         """

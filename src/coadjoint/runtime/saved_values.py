@@ -17,7 +17,7 @@ from ..systems import System
 
 
 class MemberFunction(eqx.Module):
-    """A traced function of a member, which may also take the member's params and, by name, the time and others."""
+    """A traced function of a member. It may also have the arguments params and, by name, t, g and u."""
 
     function: Function
     params: bool = eqx.field(static=True)
@@ -30,7 +30,7 @@ class MemberFunction(eqx.Module):
 
 
 class Save(eqx.Module):
-    """What a run saves of a member: the state or a function of it, and the group element if it is asked for."""
+    """The values that a run saves of a member: the state or a function of it, and the group element if required."""
 
     function: MemberFunction | None
     group: bool = eqx.field(static=True)
@@ -55,7 +55,7 @@ class Save(eqx.Module):
 def more_arguments(
     name: str, fn: Callable, first: tuple[str, ...], has_params: bool, names: tuple[str, ...] = ("t",)
 ) -> tuple[bool, tuple[str, ...]]:
-    """Whether a user's function takes params after its first arguments, and what by name; raises if it has others."""
+    """Return whether a user's function has the argument params, and its arguments by name. Others raise an error."""
     check_special(name, fn, first, names)
     last = special_arguments(fn, names)
     forms = [(*first, *last), *([(*first, "params", *last)] if has_params else [])]
@@ -69,7 +69,7 @@ def more_arguments(
 def trace(
     system: System, fn: Callable[..., PyTree], takes: tuple[bool, tuple[str, ...]], shapes: Sequence
 ) -> MemberFunction:
-    """A function fn(*first, params, t, …) as a traced one, which takes params only if they are wanted."""
+    """Trace a function fn(*first, params, t, …); it receives params only if it has this argument."""
     params, names = takes
 
     def call(*args: PyTree) -> PyTree:

@@ -12,12 +12,12 @@ from ..drivers import BLOCK, Increment, Window
 from ..numerics.rootfind import ROOT
 from .run_state import StepState
 
-_POINTS_KEPT = 2**28  # bytes of points and roots that a reverse pass keeps
-_ROOT_SIZE = 3  # σ, its last correction and what it moves the state by
+_TAPE_BYTES = 2**28  # bytes of states and roots that a reverse pass saves
+_ROOT_SIZE = 3  # σ, its last correction, and the change of the state
 
 
 def path_of(window: Window, member: Int[Array, ""] | int, steps: int) -> Increment:
-    """The path of a member, step by step."""
+    """Return the increments of a member, step by step."""
     member = jnp.asarray(member)
     increments = jax.vmap(lambda b: window.block(member, b))(jnp.arange(-(-steps // BLOCK)))
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:steps], increments)
@@ -31,15 +31,14 @@ def scan_steps(
     steps: int,
     save_every: int,
 ) -> tuple[StepState, PyTree]:
-    """The last state, and the snapshots after the first, of states and the numbers of steps up to them.
+    """Return the last state, and the snapshots after the first.
 
-    A reverse pass recomputes every step from the point before it and the root of its equation. It keeps all of these as
-    long as they fit in a quarter of a gigabyte; beyond that, one point per saved state, one per block of an interval
-    between two saved states, and those of one block, with about √save_every steps a block, at the price of computing
-    each step once more.
+    A reverse pass recomputes every step from the state before it and the root of its equation. It saves all of these if
+    they fit in 256 MB. Otherwise it saves one state per saved time, one per block of about √save_every steps, and those
+    of one block. Then it computes each step once more.
     """
     kept = sum(x.nbytes for x in jax.tree.leaves(first)) + _ROOT_SIZE * first.mu.nbytes
-    sparse = steps * kept > _POINTS_KEPT
+    sparse = steps * kept > _TAPE_BYTES
     size = max(k for k in range(1, isqrt(save_every) + 1) if save_every % k == 0) if sparse else 1
     lead = steps // save_every, save_every // size, size
     rows = jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), (jnp.arange(steps), increments))

@@ -50,10 +50,10 @@ class Output(Protocol):
         """Return the sink of a batch."""
         ...
 
-    in_memory: bool  # whether `put` takes whole batches, without checkpoints
+    in_memory: bool  # whether `put` supports complete batches, without checkpoints
 
     def put(self, batches: range, rows: PyTree) -> None:
-        """All that was saved of the members of some neighbouring batches, in place of `sink`."""
+        """Receive all rows of some consecutive batches, instead of `sink`."""
         ...
 
     def result(self, outcome: RunSummary) -> Any:
@@ -82,13 +82,13 @@ class Memory:
         self.last: MemorySink | None = None
 
     def put(self, batches: range, rows: PyTree) -> None:
-        """The rows where they belong."""
+        """Copy the rows of some batches into the result."""
         first = batches.start * self.plan.batch_size
         for a, x in zip(jax.tree.leaves(self.values), jax.tree.leaves(rows), strict=True):
             a[first : first + len(x)] = x
 
     def sink(self, batch: int) -> "MemorySink":
-        """A place in the result; accumulators have one of their own."""
+        """Return the part of the result for a batch; accumulators have separate arrays."""
         plan = self.plan
         if plan.reduce is None:
             first = batch * plan.batch_size
@@ -98,7 +98,7 @@ class Memory:
         return MemorySink(empty_arrays(plan.accumulator_shape, plan.n_saved), 0)
 
     def result(self, outcome: RunSummary) -> Solution | Ensemble:
-        """A Solution, or an Ensemble."""
+        """Return a Solution or an Ensemble."""
         plan, values, saved = self.plan, self.values, self.plan.n_saved
         if plan.reduce is not None:
             values = Snapshot(None, None)
@@ -108,7 +108,7 @@ class Memory:
         return make_result(plan, outcome, values, plan.times(0, saved))
 
     def recovery_hint(self) -> str:
-        """Nothing: what was computed is in the error's solution."""
+        """Return no hint: the error's solution contains the steps computed."""
         return ""
 
     def distribution(self) -> "Distribution":
@@ -119,12 +119,12 @@ class Memory:
 
 
 def empty_arrays(shapes: PyTree, *lead: int) -> PyTree:
-    """Room for so many of each."""
+    """Return empty arrays with the given numbers of entries."""
     return jax.tree.map(lambda s: np.empty((*lead, *s.shape), s.dtype), shapes)
 
 
 class MemorySink:
-    """Arrays of one tile, with the axis of saved times as given."""
+    """The arrays of one batch, with saved times along the given axis."""
 
     def __init__(self, arrays: PyTree, axis: int):
         self.arrays, self.axis, self.saved = arrays, axis, 0
@@ -135,7 +135,7 @@ class MemorySink:
         return 0, initial()
 
     def add(self, at: int, rows: PyTree) -> None:
-        """Put the rows where they belong."""
+        """Copy the rows into the result."""
         for a, x in zip(self.leaves, jax.tree.leaves(rows), strict=True):
             self.saved = at + x.shape[self.axis]
             a[(slice(None),) * self.axis + (slice(at, self.saved),)] = x

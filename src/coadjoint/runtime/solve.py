@@ -147,7 +147,7 @@ def solve(
 def is_stored(out: Any, resume: Any) -> bool:
     """Whether results go to a store."""
     if out is None and resume:
-        raise ValueError("resume=True goes on with a store: give its name as out=.")
+        raise ValueError("resume=True needs a store: pass its name as out=.")
     if out is not None and not isinstance(out, (str, PathLike)):
         raise TypeError(f"out must be the name of a store such as 'run.zarr', not {out!r}.")
     return out is not None
@@ -190,7 +190,7 @@ def open_output(
 
 @contextmanager
 def _memory(plan: Plan) -> Iterator[Output]:
-    """Keep the results in the memory of each process."""
-    hint = " Nothing of it is kept: with out= it would go on from its last checkpoint."
+    """Save the results in the memory of each process."""
+    hint = " Its results are lost: with out= it could resume from its last checkpoint."
     with translate_collective_errors(lambda: hint) if is_multiprocess(plan) else nullcontext():
         yield Memory(plan)

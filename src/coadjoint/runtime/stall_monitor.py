@@ -1,7 +1,7 @@
-"""The watchdog: a run that makes no progress for minutes says where it stands, on standard error.
+"""The watchdog: a run that makes no progress for minutes reports its step and phase on standard error.
 
-Runs say in which room they are and at which step, which costs them nothing to speak of. One thread for all of them
-looks now and then, and sleeps while there is none. It says what it sees, and does nothing about it.
+Runs record their phase and step, at negligible cost. One thread checks all runs at intervals, and sleeps while
+there is none. It only reports.
 """
 
 import os
@@ -18,8 +18,8 @@ import stepcompiler
 from .plan import Plan
 
 VARIABLE = "COADJOINT_WATCHDOG"
-_SECONDS = 120.0  # without progress, unless the variable says otherwise
-_OFTEN = 0.5  # seconds between two looks
+_SECONDS = 120.0  # without progress, unless the variable sets another limit
+_OFTEN = 0.5  # seconds between checks
 _OURS = (str(Path(__file__).parents[1]), str(Path(stepcompiler.__file__).parent))
 _COMPILERS = {
     os.path.join("jax", "_src", "compiler.py"): "XLA is compiling",
@@ -31,7 +31,7 @@ _COMPILERS = {
 
 
 class Position(NamedTuple):
-    """Where a tile stands."""
+    """The phase and step of a batch."""
 
     batch: int | None  # None: before the first
     phase: str
@@ -46,8 +46,8 @@ class MonitoredRun:
     def __init__(self, plan: Plan, say: Callable[[str], None] | None = None):
         self.plan, self.limit, self.say = plan, _seconds(), say or log
         self.places: dict[int | None, Position] = {}
-        self.since, self.next = 0.0, self.limit  # of the oldest place: since when, and when to speak of it
-        self.seen, self.used = 0.0, 0.0  # when it was first seen, and what processor time was used before
+        self.since, self.next = 0.0, self.limit  # since when the oldest position is unchanged; the next report
+        self.seen, self.used = 0.0, 0.0  # the first check of this position, and the processor time at that check
 
     def __enter__(self) -> "MonitoredRun":
         if self.limit:
@@ -60,15 +60,15 @@ class MonitoredRun:
         _runs.pop(id(self), None)
 
     def set_phase(self, batch: int | None, phase: str, step: int = 0) -> None:
-        """A tile is in this room now, before this step."""
+        """Record that a batch is in a phase, before a step."""
         self.places[batch] = Position(batch, phase, step, time.monotonic(), threading.get_ident())
 
     def finish(self, batch: int | None) -> None:
-        """The tile is done."""
+        """Record that a batch is complete."""
         self.places.pop(batch, None)
 
     def poll(self) -> None:
-        """Speak if it is time to."""
+        """Report if the time has come."""
         places = list(self.places.values())
         if not places:
             return
@@ -85,31 +85,29 @@ class MonitoredRun:
         plan, frame = self.plan, sys._current_frames().get(place.thread)
         began = time.strftime("%H:%M:%S", time.localtime(time.time() - stands))
         where = (
-            "the run is being prepared"
-            if place.batch is None
-            else f"batch {place.batch + 1} of {plan.n_batches} stands"
+            "the run is being prepared" if place.batch is None else f"batch {place.batch + 1} of {plan.n_batches} is"
         )
         if place.batch is not None:
             where += f" before step {place.step} of {plan.steps} (t = {plan.t0 + place.step * plan.dt:g})"
         where += f" since {began}, in the phase {place.phase}"
         compiling = _compiling(frame)
         if compiling is not None:
-            return f"{compiling} for {stands:.3g} s now: {where}. That may take long, and the run goes on after it."
+            return f"{compiling} for {stands:.3g} s now: {where}. This may take minutes. Then the run continues."
         meanwhile, used = time.monotonic() - self.seen, time.process_time() - self.used
-        waits = "it waits for something" if used < 0.05 * meanwhile else "it computes, so its steps may be slow"
+        waits = "it waits" if used < 0.05 * meanwhile else "it computes, so its steps may be slow"
         return (
             f"no progress for {stands:.3g} s: {where}{_line(frame)}. The process used {used:.2g} s of processor time "
-            f"in the last {meanwhile:.3g} s: {waits}. {VARIABLE} sets after how many seconds this is said, 0 for never."
+            f"in the last {meanwhile:.3g} s: {waits}. {VARIABLE} sets the seconds before this message; 0 disables it."
         )
 
 
 def log(words: str) -> None:
-    """A word on standard error."""
+    """Print a message on standard error."""
     print(f"coadjoint: {words}", file=sys.stderr, flush=True)
 
 
 def _compiling(frame: FrameType | None) -> str | None:
-    """What a thread compiles, judged by the files it is in."""
+    """Return which compiler a thread is in, from the files of its frames."""
     while frame is not None:
         for part, words in _COMPILERS.items():
             if part in frame.f_code.co_filename:
@@ -119,7 +117,7 @@ def _compiling(frame: FrameType | None) -> str | None:
 
 
 def _line(frame: FrameType | None) -> str:
-    """The innermost line of ours that a thread is in."""
+    """Return the innermost line of coadjoint that a thread is in."""
     while frame is not None and not frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     if frame is None:
@@ -129,18 +127,18 @@ def _line(frame: FrameType | None) -> str:
 
 _runs: dict[int, MonitoredRun] = {}
 _awake = threading.Event()
-_first = threading.Lock()  # held for ever by who started the thread
+_first = threading.Lock()  # acquired once, by the caller that starts the thread
 
 
 def _wake() -> None:
-    """Let the thread look; the first time, start it."""
+    """Wake the thread; at the first call, start it."""
     _awake.set()
     if _first.acquire(blocking=False):
         threading.Thread(target=_watch, name="coadjoint-watchdog", daemon=True).start()
 
 
 def _watch() -> None:
-    """Look at all runs now and then, for ever; sleep while there are none."""
+    """Check all runs at intervals; sleep while there are none."""
     while True:
         _awake.wait()
         if not _runs:
@@ -153,7 +151,7 @@ def _watch() -> None:
 
 
 def _seconds() -> float:
-    """After how many seconds without progress a run says so; 0: never."""
+    """Return the seconds without progress after which a run is reported; 0: never."""
     text = os.environ.get(VARIABLE)
     if text is None:
         return _SECONDS
@@ -162,5 +160,5 @@ def _seconds() -> float:
     except ValueError:
         value = -1.0
     if not value >= 0:
-        raise ValueError(f"{VARIABLE} must be a number of seconds, or 0 for no word, not {text!r}.")
+        raise ValueError(f"{VARIABLE} must be a number of seconds, or 0 for no message, not {text!r}.")
     return value

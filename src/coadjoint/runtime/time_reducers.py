@@ -13,7 +13,7 @@ from .reducers import Mean, Reducer, as_reducer, observes, wide
 
 
 def _inner(name: str, reduce: Any, default: Any) -> Any:
-    """The reducer of observed values, which has no states of its own."""
+    """The reducer of observed values, which has no states."""
     found = as_reducer(default if reduce is None else reduce)
     if observes(found):
         raise TypeError(f"{name}(reduce=...) takes a reducer without a state per member, such as Mean().")
@@ -30,7 +30,7 @@ def _real(name: str, x: PyTree) -> None:
 
 
 class _OfObserved(eqx.Module):
-    """A reducer whose observed values another one reduces."""
+    """A reducer whose observed values another reducer receives."""
 
     reduce: eqx.AbstractVar[Any]
 
@@ -43,7 +43,7 @@ class _OfObserved(eqx.Module):
         return self.reduce.update(acc, x, weight)
 
     def merge(self, acc: PyTree, other: PyTree) -> PyTree:
-        """Two accumulators as one."""
+        """Merge two accumulators."""
         return self.reduce.merge(acc, other)
 
     def result(self, acc: PyTree) -> PyTree:
@@ -67,7 +67,7 @@ class TimeAverage(_OfObserved):
     Parameters
     ----------
     reduce : reducer, default Mean()
-        What is made of the averages of all members at each saved time.
+        The reducer of the averages of all members at each saved time.
 
     Raises
     ------
@@ -113,7 +113,7 @@ class RunningMax(_OfObserved):
     Parameters
     ----------
     reduce : reducer, default Mean()
-        What is made of the maxima of all members at each saved time, such as `Quantiles(...)`.
+        The reducer of the maxima of all members at each saved time, such as `Quantiles(...)`.
 
     Raises
     ------
@@ -292,7 +292,7 @@ class Autocovariance(eqx.Module):
     Raises
     ------
     TypeError, ValueError
-        If `lags` is no whole number above 0; in `ensemble`, if saved times are not equally spaced.
+        If `lags` is not a positive integer; in `ensemble`, if saved times are not equally spaced.
 
     Examples
     --------
@@ -354,7 +354,7 @@ class Autocovariance(eqx.Module):
         return self.merge(acc, _Comoments(n, now, before, product))
 
     def merge(self, acc: _Comoments, other: _Comoments) -> _Comoments:
-        """Two sets of moments as one."""
+        """Merge two sets of moments."""
         n = acc.n + other.n
         share = other.n / jnp.maximum(n, 1.0)
         own = lambda a, b: a.reshape(-1, *(1,) * (b.ndim - 1))

@@ -34,7 +34,7 @@ _REASON = "JAX traces the run (differentiates, compiles or maps it), and XLA com
 
 
 def run_traced(plan: Plan) -> Solution | Ensemble:
-    """The whole run as part of what JAX traces."""
+    """Run as part of a computation that JAX traces."""
     integrator = (plan.integrator.fast() if plan.throw else plan.integrator).differentiable()
     native = run_natively(plan, integrator)
     if isinstance(native, NotSupported):
@@ -126,7 +126,7 @@ def scan_run(
     member: Int[Array, ""] | int = 0,
     g0: PyTree = None,
 ) -> tuple[StepState, Snapshot]:
-    """The whole run as nested scans, for when something is being differentiated, mapped or compiled by the user."""
+    """Return the run as nested scans, for `jax.grad`, `jax.vmap` and `jax.jit`."""
     increments = path_of(window, member, steps)
     first = initial_state(system, integrator, mu0, clock.t0, group, g0)
     step = lambda n, dS, point: take_step(system, integrator, clock.t0, clock.dt, n, dS, point)

@@ -1,4 +1,4 @@
-"""The options of `solve` and `ensemble`, for type checkers: what comes back depends on `out`."""
+"""The options of `solve` and `ensemble`, for type checkers: the type of the result depends on `out`."""
 
 from collections.abc import Callable
 from typing import Any, Required, TypedDict
@@ -10,7 +10,7 @@ from ..integrators.base import Integrator
 
 
 class CommonOptions(TypedDict, total=False):
-    """What both have but `out`."""
+    """The common options, without `out`."""
 
     t1: Required[float]
     dt: Required[float]

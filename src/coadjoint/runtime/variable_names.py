@@ -1,4 +1,4 @@
-"""Names of what a run saves, the same in `to_xarray()` and in a store."""
+"""Names of saved variables, the same in `to_xarray()` and in a store."""
 
 import re
 from typing import Any
@@ -14,14 +14,14 @@ def state_dims(algebra: LieAlgebra) -> tuple[str, ...]:
 
 
 def leaf_dims(name: str, count: int) -> tuple[str, ...]:
-    """The dimensions of a variable of which only its name is known."""
+    """Return the dimensions of a variable, derived from its name."""
     return tuple(f"{name}_{i}" for i in range(count))
 
 
 def group_variables(g: Any, lead: int = 0) -> list[tuple[str, tuple[str, ...], Any]]:
-    """Name, dimensions after the first `lead` ones, and array of each part of a group element: one, or one a factor.
+    """Yield name, dimensions after the first `lead`, and array of each part of a group element: one, or one per factor.
 
-    Equal factors stand in one array, along an axis of their own before rows and columns.
+    Equal factors share an array, with an axis of factors before rows and columns.
     """
 
     def dims(name: str, count: int) -> tuple[str, ...]:
@@ -35,12 +35,12 @@ def group_variables(g: Any, lead: int = 0) -> list[tuple[str, tuple[str, ...], A
 
 
 def reduced_dims(name: str, shape: tuple[int, ...], algebra: LieAlgebra, custom: bool) -> tuple[str, ...]:
-    """The dimensions of what a reducer returns of one saved time; `custom`: it saw a function of the state."""
+    """Return the dimensions of a reducer's result at one time; `custom`: it received a function of the state."""
     return state_dims(algebra) if shape == algebra.shape and not custom else leaf_dims(name, len(shape))
 
 
 def named_leaves(tree: Any, prefix: str = "saved") -> list[tuple[str, Any]]:
-    """The leaves of what a function returned, with names fit for a variable."""
+    """Return the leaves of the result of a function, with names suitable for variables."""
     named: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         words = re.findall(r"\w+", jax.tree_util.keystr(path))

@@ -104,7 +104,7 @@ def test_steps_too_large_for_products_do_not_drift():
 
 @pytest.mark.slow
 def test_a_step_too_large_for_products_is_taken_all_the_same():
-    """Products cannot solve it; the careful program does, and says how many iterations it took."""
+    """Products cannot solve it; the fallback solver does, and says how many iterations it took."""
     n = 9
     made, W0 = system(n, 8.0), skew(n, 2.0)
     sol = cj.solve(made, W0, t1=0.4, dt=0.2, key=3, throw=False, integrator=cj.TMK(solver="products"))

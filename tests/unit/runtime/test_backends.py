@@ -1,4 +1,4 @@
-"""Backends: they agree, they refuse with a reason, and hard steps are taken by the careful program alone."""
+"""Backends: they agree, unsupported plans have a reason, and the fallback solver takes steps that do not converge."""
 
 import re
 import sys
@@ -90,7 +90,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_solve_and_ensemble_agree_across_backends(name):
-    """Path, states and Casimirs; where native code fails a step, the careful program takes it."""
+    """Path, states and Casimirs; where native code fails a step, the fallback solver takes it."""
     system, mu0, dt = CASES[name]()
     steps, members = (8, 9) if dt > 1 else (40, 70)  # large steps may be chaotic: round-off grows with each
     run = {"t1": steps * dt, "dt": dt, "key": 3, "save_every": 4}
@@ -141,7 +141,7 @@ def test_what_is_saved_in_pieces_of_a_chunk(slots, monkeypatch):
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
 def test_no_bit_depends_on_the_cut_where_steps_are_hard(backend, monkeypatch):
-    """A hard step is taken by the careful program, wherever chunks end; of ensembles too."""
+    """A step that does not converge is taken by the fallback solver, wherever chunks end; of ensembles too."""
     system, mu0, dt = CASES["some steps too large for the chord"]()
     options = {"t1": 40 * dt, "dt": dt, "key": 0, "save_every": 2, "backend": backend}
     whole, many = cj.solve(system, mu0, **options), cj.ensemble(system, mu0, members=9, **options)  # as many as above
@@ -264,10 +264,10 @@ def test_params_through_zero_and_one_are_the_same_code():
 def test_the_careful_program_is_not_made_for_easy_steps(monkeypatch):
     """Fallbacks take long to compile: a run that needs none must not wait for them."""
 
-    def careful(*_):
-        raise AssertionError("the careful program was called")
+    def fallback(*_):
+        raise AssertionError("the fallback solver was called")
 
-    monkeypatch.setattr(xla, "_careful", careful)
+    monkeypatch.setattr(xla, "_fallback", fallback)
     system, mu0 = cj.models.heavy_top()
     assert cj.solve(system, mu0, t1=0.1, dt=0.01, key=0, backend="xla").stats.unsolved == 0
 

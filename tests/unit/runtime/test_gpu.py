@@ -110,7 +110,7 @@ def test_paths_are_the_same(emulated, driver):
 
 
 def test_members_with_hard_steps_are_stepped_as_on_a_cpu(emulated):
-    """By the thorough kernel, and one by one by the careful program; neighbours do not matter."""
+    """By the full kernel, and one by one by the fallback solver; neighbours do not matter."""
     system, mu0 = cj.models.rigid_body(alpha=(0.1, 0.2, 0.3))
     options = {"t1": 3.0 * 12, "dt": 3.0, "key": 0, "save_every": 2, "throw": False}
     ens = same_on_both(system, mu0, members=11, **options)

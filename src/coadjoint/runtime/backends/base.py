@@ -15,24 +15,24 @@ from ..run_state import StepState
 
 
 class NotSupported(NamedTuple):
-    """Why a backend does not take a plan, in a sentence. What is `expected` is not worth a word unless it was asked."""
+    """Why a backend does not support a plan. An `expected` reason is shown only if the user requested the backend."""
 
     reason: str
     expected: bool = False
-    cause: Exception | None = None  # what went wrong, if it was not foreseen
+    cause: Exception | None = None  # an unexpected error
 
 
 T = TypeVar("T")
 
 
 def attempt_native(make: Callable[[], T]) -> T | NotSupported:
-    """make(), or why a faster backend does not take the run: the one place where errors of such backends end.
+    """Return make(), or the reason why a faster backend does not support the run.
 
-    An error of the user's own program, too: it is raised anew when XLA takes the run. Only the keyboard and a lack of
-    memory end the run from here.
+    This is the only place that catches errors of such backends. If the error is in the user's function, XLA raises it
+    again. Only an interrupt or a lack of memory ends the run here.
     """
     try:
-        with np.errstate(all="ignore"):  # of known numbers: 1/0 and the like are what they are in the code
+        with np.errstate(all="ignore"):  # constants such as 1/0 are valid in compiled code
             return make()
     except NotCompilable as refused:
         return NotSupported(str(refused))
@@ -46,33 +46,33 @@ def attempt_native(make: Callable[[], T]) -> T | NotSupported:
 
 
 class Stepper(Protocol):
-    """The members of a tile on their way."""
+    """The members of a batch during a run."""
 
     def advance(self, n1: int, every: int) -> PyTree:
-        """Step on to step n₁, and save after every so many steps.
+        """Advance to step n₁, and save after every `every` steps.
 
-        What was saved on the way comes back: records (member, saved time, …) without padding. With a
-        reducer, its accumulators (tile, saved time, …).
+        Return the saved rows (member, saved time, …) without padding. With a
+        reducer, return its accumulators (batch, saved time, …).
         """
         ...
 
     def points(self) -> StepState:
-        """Where the members are, padding included."""
+        """Return the states of the members, padding included."""
         ...
 
 
 class Program(Protocol):
-    """What computes the tiles of a plan."""
+    """The code that runs the batches of a plan."""
 
     backend: str
-    reason: str  # why no faster backend was taken, where that is so
-    batches_per_launch: int  # tiles that should be stepped as one
+    reason: str  # why a faster backend was not used
+    batches_per_launch: int  # batches per launch
     short_runs: Callable[[Batch], Any] | None  # several short batches at once, as `ShortRuns`
     max_concurrency: int | None  # that should be at work at a time; None: as many as there are cores or devices
-    merge: Callable[[PyTree, PyTree], PyTree] | None  # of accumulators, if the program has one of its own
+    merge: Callable[[PyTree, PyTree], PyTree] | None  # merges accumulators, if the program has native code for this
 
     def device_context(self) -> AbstractContextManager[Any]:
-        """The context in which a tile runs: JAX's default device inside it is the program's."""
+        """Return the context for a batch, which sets JAX's default device to that of the program."""
         ...
 
     def renewed(self, plan: Plan) -> "Program":
@@ -84,16 +84,16 @@ class Program(Protocol):
         ...
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
-        """The points before the first step, padding included, and what is saved of them, as `advance` has it."""
+        """Return the states before the first step, padding included, and the rows saved of them, as in `advance`."""
         ...
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> Stepper:
-        """The members at these points before step n, ready to go on."""
+        """Return a stepper that resumes from these states before step n."""
         ...
 
 
 class Backend(Protocol):
-    """What makes programs."""
+    """A function that makes programs."""
 
     def __call__(self, plan: Plan, reason: str) -> Program | NotSupported:
         """Return a program for the plan, ready to run, or why there is none.
@@ -107,5 +107,5 @@ def on_cpu() -> AbstractContextManager[Any]:
     """The CPU, whatever JAX's default device is."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:  # JAX was told to know no CPU
+    except RuntimeError:  # JAX_PLATFORMS excludes the CPU
         return nullcontext()

@@ -1,7 +1,7 @@
-"""How kernels run on the GPUs of this machine: by XLA's own call of PTX, or by the driver itself; or on none, emulated.
+"""Launching kernels on the GPUs of this machine: by XLA's call of PTX, by the CUDA driver, or emulated on a CPU.
 
 XLA's call `__gpu$xla.gpu.ptx` takes its turn among all that JAX computes, inside compiled programs too; but it is XLA's
-to change, so it is tried once before it is used. If it does not do what it should, the CUDA driver is called directly.
+to change, so it is tried once before it is used. If the test fails, the CUDA driver is called directly.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ class GpuRuntime(Protocol):
     processors: int  # of one of them, each with its own registers
 
     def call(self, loop: GpuExecutable, *arrays: Any) -> tuple[Array, ...]:
-        """Run a kernel on arrays in the order of its arguments: n, state and slots after it, in place where it can."""
+        """Run a kernel on arrays in the order of its arguments. It updates n, state and slots in place if possible."""
         ...
 
     def jit(self, program: Callable, donate: tuple[int, ...] = ()) -> Callable:
@@ -39,7 +39,7 @@ class GpuRuntime(Protocol):
 
 
 def processors_of(devices: list[Any]) -> int:
-    """Of one GPU; 1 if JAX does not tell."""
+    """Return the number of processors of a GPU; 1 if JAX does not report it."""
     return max(1, min(getattr(d, "core_count", 0) for d in devices))
 
 
@@ -77,7 +77,7 @@ class XlaLauncher:
 
 
 class CudaLauncher:
-    """NVIDIA GPUs, kernels launched by the driver on JAX's own arrays, which must be there and are waited for."""
+    """NVIDIA GPUs, whose driver launches kernels on JAX's arrays; a launch waits for its arrays and results."""
 
     target = Gpu()
 
@@ -149,7 +149,7 @@ class EmulatedGpu:
 
 @cache
 def detect() -> GpuRuntime | str:
-    """The GPUs of this machine, or why none can be used."""
+    """Return the GPUs of this machine, or the reason why none can be used."""
     devices = [d for d in jax.local_devices() if d.platform in ("gpu", "cuda")]
     if not devices:
         return "JAX finds no GPU on this machine."
@@ -167,7 +167,7 @@ def detect() -> GpuRuntime | str:
 
 
 def self_test(machine: GpuRuntime) -> None:
-    """Raise if a small kernel does not do what it should: 3x + 1 of each number, two steps of it, in place."""
+    """Raise an error if a test kernel fails: two steps of x → 3x + 1 of each number, in place."""
 
     def step(shared: list, own: list, state: Array, n: Array, path: None) -> tuple[Array, ...]:
         new = 3.0 * state + own[0]

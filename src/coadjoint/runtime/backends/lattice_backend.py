@@ -1,4 +1,4 @@
-"""Large lattices as native code: a step as sweeps over the sites (see `sites.py`), shared out among threads.
+"""The lattice backend: a step as native sweeps over the sites (`site_kernel`), divided among threads.
 
 So a step costs each site the same, however many there are, and little is written to memory. No result depends on the
 number of threads.
@@ -25,13 +25,13 @@ from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState
 from ..saved_values import Save
 from .base import NotSupported, on_cpu
-from .nonconverged_steps import careful_program
+from .nonconverged_steps import fallback_program
 from .observer import begin, observer_for, refused
 from .site_kernel import SiteKernel, clock_of, copies, kernel_for, threads_for
 from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
 from .step_kernels import width_of
 
-FEWEST = 128  # copies from which sweeps pay, where one program for all of them is too long
+FEWEST = 128  # the least number of copies for which sweeps are faster than XLA
 
 
 def takes(plan: Plan) -> bool:
@@ -48,7 +48,7 @@ def prepare(plan: Plan, reason: str) -> "LatticeProgram | NotSupported":
 
 
 class LatticeProgram:
-    """Tiles of large lattices, one member after the other, each by all cores."""
+    """Runs batches of large lattices, one member after the other, each on all cores."""
 
     backend = "native"
     batches_per_launch: int = 1
@@ -62,7 +62,7 @@ class LatticeProgram:
         self.reason = reason or refused(plan, width_of(plan))
 
     def renewed(self, plan: Plan) -> "LatticeProgram":
-        """The same code."""
+        """Return a program with the same code for another plan."""
         return LatticeProgram(plan, self.kernel, self.reason)
 
     def device_context(self) -> AbstractContextManager[Any]:
@@ -74,17 +74,17 @@ class LatticeProgram:
         return self.plan.save_slots
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
-        """The points before the first step, and what is saved of them."""
+        """Return the states before the first step, and the rows saved of them."""
         points, first = begin(self.plan, batch, *self.starts(batch), width_of(self.plan))
         return points, reduced_by_xla(self.plan, first, 1)
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> "LatticeStepper":
-        """Ready to go on."""
+        """Return a stepper that starts before step n."""
         return LatticeStepper(self, batch, points, n)
 
 
 class LatticeStepper:
-    """The members of a tile, in memory as sweeps read it; what lies there only during a step they share."""
+    """The members of a batch in the memory layout of the sweeps; members share the intermediate arrays of a step."""
 
     def __init__(self, program: LatticeProgram, batch: Batch, points: StepState, n: int):
         self.program, self.plan, self.batch, self.n = program, program.plan, batch, n
@@ -102,14 +102,14 @@ class LatticeStepper:
         self.kernel = program.kernel
 
     def _numbers(self, i: int) -> tuple[list, list[np.ndarray]]:
-        """The numbers of a member's system: those that all sites share, with dt, and those that are by site."""
+        """Return the arrays of a member's system that all sites share, with dt, and those with an axis of sites."""
         plan, batch = self.plan, self.batch
         own = plan.system if plan.axes is None else with_params(plan.system, params_of(batch.params, plan.axes, i))
         both = list(zip(jax.tree.leaves(eqx.filter(own, eqx.is_array)), self.program.kernel.by_site, strict=True))
         return [*(x for x, here in both if not here), *clock_of(plan)], [np.asarray(x) for x, here in both if here]
 
     def _laid_out(self, i: int, leaves: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """The arrays of a member, and those of its system that are by site, as planes."""
+        """Return the arrays of a member, and those of its system with an axis of sites, as planes."""
         layout = self.program.kernel.layout
         sites = layout.sites
         out = {area: np.empty((layout.planes[area], plane_of(sites))) for area in ("old", "fixed")}
@@ -120,7 +120,7 @@ class LatticeStepper:
         return out
 
     def _point(self, i: int) -> tuple[Any, PyTree]:
-        """The state of a member, and what the method carries along."""
+        """Return the state of a member and the carry of the method."""
         layout, state = self.kernel.layout, self.states[i]
         structs, treedef = jax.tree.flatten(self.plan.state_shape[:2])
         both = zip(structs, layout.places, layout.sizes, strict=False)
@@ -128,14 +128,14 @@ class LatticeStepper:
         return jax.tree.unflatten(treedef, [np.ascontiguousarray(x.T).reshape(s.shape) for s, x in planes])
 
     def points(self) -> StepState:
-        """Where the members are."""
+        """Return the states of the members."""
         each = [self._point(i) for i in range(len(self.states))]
         mu, carry = jax.tree.map(lambda *x: np.stack(x), *each)
         observed = None if self.observer is None else self.observer.states
         return StepState(mu, carry, jax.tree.map(np.array, self.totals), (), observed)
 
     def advance(self, n1: int, every: int) -> PyTree:
-        """Steps up to n₁, of one member after the other."""
+        """Advance one member after the other to step n₁."""
         workers = threads_for(self.kernel)
         with ThreadPoolExecutor(workers) as pool:
             rows = [_Run(self, i, pool, workers).advance(n1, every) for i in range(len(self.states))]
@@ -146,7 +146,7 @@ class LatticeStepper:
         return reduced_by_xla(self.plan, saved, self.plan.call_slots + 1)
 
     def use_full_kernel(self) -> bool:
-        """Go on with the thorough kernel, unless that was done already, or there is none."""
+        """Continue with the full kernel; return False if it is in use already, or cannot be compiled."""
         kernel = None if self.full else kernel_for(self.plan, full=True)
         self.full = True
         if not isinstance(kernel, SiteKernel):
@@ -154,20 +154,20 @@ class LatticeStepper:
         self.kernel = kernel
         return True
 
-    def careful(self, i: int, n: int, window: Window) -> None:
-        """Step n of a member by XLA, which says so if it cannot be solved."""
+    def take_fallback_step(self, i: int, n: int, window: Window) -> None:
+        """Take step n of a member by XLA, which reports if it does not converge."""
         batch, one = self.batch, slice(i, i + 1)
         mu, carry = jax.tree.map(lambda x: x[None], self._point(i))
         point = StepState(mu, carry, jax.tree.map(lambda x: x[one], self.totals))
         params = None if self.plan.axes is None else params_of(batch.params, self.plan.axes, np.array([i]))
         args = self.program.definition, window, self.plan.time_grid, batch.member[one], params, np.full(1, n)
-        after = jax.tree.map(np.asarray, run_exclusive(careful_program, *args, np.ones(1, bool), point))
+        after = jax.tree.map(np.asarray, run_exclusive(fallback_program, *args, np.ones(1, bool), point))
         self.states[i] = self._laid_out(i, [x[0] for x in jax.tree.leaves(after[:2])])
         for total, new in zip(self.totals, after.totals, strict=True):
             total[one] = new
 
     def record(self, i: int, n: int) -> Snapshot:
-        """What is saved of a member after n steps."""
+        """Return the values saved of a member after n steps."""
         mu, carry = self._point(i)
         plan = self.plan
         raw = plan.save.raw(plan.integrator, mu, carry, ())
@@ -188,14 +188,14 @@ class _Run:
         groups = groups_of(self.kernel.layout.sites)
         self.parts = [(groups * k // workers, groups * (k + 1) // workers) for k in range(workers)]
         self.member, self.window = stepper.batch.member[i], self.plan.window(stepper.n // BLOCK)
-        self.sweeps: dict[Any, list[Callable]] = {}  # by where they read and write
+        self.sweeps: dict[Any, list[Callable]] = {}  # by the arrays that they read and write
         self.pair = -1  # of steps, for which increments are there
         if (draw := self.kernel.draw) is not None:
             numbers = draw.uniforms([*jax.tree.leaves(self.window), np.int64(self.member)])
             self.draw = draw.over(numbers, {"path": stepper.path})
 
     def advance(self, n1: int, every: int) -> Snapshot:
-        """Steps up to n₁; what is saved on the way."""
+        """Advance to step n₁ and return the saved rows."""
         stepper, saved = self.stepper, []
         for n in range(stepper.n, n1):
             self._step(n)
@@ -209,7 +209,7 @@ class _Run:
         self._draw(n)
         while any(self._swept(sweep, n) for sweep in self._over(n)):
             if not stepper.use_full_kernel():
-                return stepper.careful(i, n, self.window)
+                return stepper.take_fallback_step(i, n, self.window)
             self.sweeps = {}
         state = stepper.states[i]
         state["old"], stepper.spare = stepper.spare, state["old"]

@@ -1,9 +1,9 @@
-"""The native backend: small systems as machine code made from the traced step (see `native`).
+"""The native backend: small systems as machine code, compiled from the traced step by `stepcompiler`.
 
-The step is written for one trajectory, or for a group of members side by side in the processor's vectors. The method
-is tried without its fallbacks, and what is likely is taken for true. A step that does not come out valid is not taken:
-its group stops before it. Then a thorough kernel is made, which takes such steps with all branches; and where that
-cannot solve a step either, the careful program takes it, compiled by XLA. So a hard step costs time and nothing else.
+The step is compiled for one trajectory, or for a group of members in SIMD lanes. The fast kernel runs the method
+without fallbacks and assumes that `likely` conditions hold. If a step is not valid, its group stops before it. Then the
+full kernel, which has all branches, takes the step. If it does not converge there either, the fallback solver takes it,
+compiled by XLA. A step that does not converge costs time, but results do not depend on the path taken.
 """
 
 from collections.abc import Callable
@@ -32,19 +32,19 @@ from .path_sampling import IncrementSource, drawn_with_steps
 from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
 
-_PIECE = 256  # saved times whose states go through the user's `save` together
-_SHORT = 2**17  # steps of members, some milliseconds: with fewer, Python takes longer for a tile than its steps do
-_MOST, _LEAST = 16, 8  # tiles that are then stepped as one, and how many such parts there are at least
+_PIECE = 256  # saved times per call of the user's `save`
+_SHORT = 2**17  # steps of members; a batch with fewer takes longer in Python than in compiled code
+_MOST, _LEAST = 16, 8  # the most batches per such launch, and the fewest launches
 
 
 def prepare(plan: Plan, reason: str) -> "NativeProgram | NotSupported":
-    """Return native code for the step of the plan, or why there is none."""
+    """Return native code for the step of the plan, or the reason why it is not supported."""
     kernel = kernel_for(plan, Cpu(width_of(plan)), drawn=drawn_with_steps(plan))
     return kernel if isinstance(kernel, NotSupported) else NativeProgram(plan, kernel, reason)
 
 
 class NativeProgram:
-    """Tiles as native code, in groups of members."""
+    """Runs batches by native code, in groups of members."""
 
     backend = "native"
     short_runs: Callable[[Batch], Any] | None = None
@@ -57,10 +57,10 @@ class NativeProgram:
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
         self.starts = InitialStateCache(plan, self.definition)
         self.reason = reason or refused(plan, kernel.width)
-        self.uniforms: dict[bool, np.ndarray] = {}  # what all tiles share, by whether the kernel is thorough
+        self.uniforms: dict[bool, np.ndarray] = {}  # shared inputs of the fast and the full kernel
 
     def renewed(self, plan: Plan) -> "NativeProgram":
-        """The same code."""
+        """Return a program with the same code for another plan."""
         return NativeProgram(plan, self.kernel, self.reason)
 
     def device_context(self) -> AbstractContextManager[Any]:
@@ -72,24 +72,24 @@ class NativeProgram:
         return self.plan.save_slots
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
-        """The points before the first step, and what is saved of them."""
+        """Return the states before the first step, and the rows saved of them."""
         points, first = begin(self.plan, batch, *self.starts(batch), self.kernel.width)
         return points, reduced_rows(self.plan, self.reduction, first, batch.n_members, 1)
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> "NativeStepper":
-        """Ready to go on."""
+        """Return a stepper that starts before step n."""
         return NativeStepper(self, batch, points, n)
 
 
 def _batches_per_launch(plan: Plan) -> int:
-    """How many tiles are stepped as one: several of few steps, unless a reducer or `save` takes them one by one."""
+    """Return the number of batches per launch: several if they are short, but one with a reducer or `save`."""
     if plan.reduce is not None or plan.save.function is not None:
         return 1
     return max(1, min(_MOST, _SHORT // (plan.steps * plan.batch_size), plan.n_batches // _LEAST))
 
 
 class NativeStepper:
-    """The members of a tile in groups, as words that the native loop reads and writes in place."""
+    """The members of a batch in groups, as words that the native loop updates in place."""
 
     def __init__(self, program: NativeProgram, batch: Batch, points: StepState, n: int):
         self.program, self.plan, self.definition, self.reduction = (
@@ -113,7 +113,7 @@ class NativeStepper:
         self._use(kernel)
 
     def _use(self, kernel: StepKernel) -> None:
-        """Go on with this kernel."""
+        """Continue with this kernel."""
         known = self.program.uniforms
         if self.full not in known:
             known[self.full] = self.held.uniforms(kernel)
@@ -121,12 +121,12 @@ class NativeStepper:
         self.source: IncrementSource | None = None
 
     def points(self) -> StepState:
-        """Where the members are; not the words themselves, which the next steps write over."""
+        """Return a copy of the states, because the next steps overwrite the words."""
         points = self.kernel.unpack(self.buffers.state.copy())
         return points if self.observer is None else points._replace(observed=self.observer.states)
 
     def advance(self, n1: int, every: int) -> PyTree:
-        """Native steps as far as they go, and other ones where they stop."""
+        """Take native steps, and fallback steps where a kernel stops."""
         first = int(self.buffers.n[0]) // every
         groups, width = self.shape
         raw = np.empty((groups, n1 // every - first, self.kernel.native.sizes.saved, width), np.int64)
@@ -136,7 +136,7 @@ class NativeStepper:
             self.kernel.native.run(self.buffers, end, every)
             waiting = self.buffers.n < end
             if waiting.any() and not self._use_full_kernel():
-                self._hard(waiting, raw, first, every)
+                self._take_fallback_steps(waiting, raw, first, every)
         if self.plan.save.function is None and self.reduction is not None and self.observer is None:
             return self.reduction.batch(raw, self.batch.n_members)
         rows = saved_by(self.kernel, raw, self.batch.n_members)
@@ -148,7 +148,7 @@ class NativeStepper:
         return reduced_rows(self.plan, self.reduction, rows, self.batch.n_members)
 
     def _use_full_kernel(self) -> bool:
-        """Go on with the thorough kernel, unless that was done already, or there is none."""
+        """Continue with the full kernel; return False if it is in use already, or cannot be compiled."""
         if self.full:
             return False
         self.full = True
@@ -159,7 +159,7 @@ class NativeStepper:
         return True
 
     def _load_path(self, low: int, n1: int) -> int:
-        """Put increments from step `low` on into the buffers, unless the kernel samples them; up to which step."""
+        """Load increments from step `low` on, unless the kernel samples them; return the step where they end."""
         if self.kernel.drawn:
             return n1
         if self.source is None or n1 > self.covered:
@@ -173,8 +173,8 @@ class NativeStepper:
         self.buffers.path, self.buffers.first_path_step = self.source.draw(b, n1), b * BLOCK
         return min(n1, b * BLOCK + self.buffers.path.shape[1])
 
-    def _hard(self, waiting: np.ndarray, raw: np.ndarray, first: int, every: int) -> None:
-        """One step of the members of the groups that stopped, one by one."""
+    def _take_fallback_steps(self, waiting: np.ndarray, raw: np.ndarray, first: int, every: int) -> None:
+        """Take one step of each member of the groups that stopped, one member at a time."""
         width = self.shape[1]
         lanes = np.flatnonzero(np.repeat(waiting, width))
         singly = FallbackStepper(
@@ -192,7 +192,7 @@ class NativeStepper:
 
 
 def saved_by(kernel: StepKernel, raw: np.ndarray, count: int) -> Snapshot:
-    """The states (member, saved time, …) of a tile, without padding, from words (groups, saved times, words, width)."""
+    """Return the states (member, saved time, …) of a batch, without padding, from (groups, times, words, width)."""
     shapes = kernel.native.saved_shape
     leaves = jax.tree.leaves(shapes)
     flat = unpacked(raw, [s.shape for s in leaves], [s.dtype for s in leaves])
@@ -202,7 +202,7 @@ def saved_by(kernel: StepKernel, raw: np.ndarray, count: int) -> Snapshot:
 def reduced_rows(
     plan: Plan, reduction: CpuReduction | None, rows: Snapshot, count: int, slots: int | None = None
 ) -> PyTree:
-    """The records of a tile; with a reducer its accumulators."""
+    """Return the rows of a batch; with a reducer, its accumulators."""
     if reduction is None:
         return reduced_by_xla(plan, rows, slots or plan.call_slots + 1)
     size, width = plan.batch_size, reduction.width
@@ -216,9 +216,9 @@ def reduced_rows(
 
 
 def saved_rows(plan: Plan, raw: Snapshot, params: PyTree, at: int) -> Snapshot:
-    """The user's `save` of rows (member, saved time, …) of a tile from the saved time `at` on, piece by piece.
+    """Apply the user's `save` to rows (member, saved time, …) of a batch from the saved time `at` on, in pieces.
 
-    `params` are those of the members, where they have their own.
+    `params` are those of the members, if they differ between members.
     """
     size, (count, times) = plan.batch_size, raw.values.shape[:2]
     out = jax.tree.map(lambda s: np.empty((count, times, *s.shape), s.dtype), plan.snapshot_shape.values)

@@ -1,9 +1,8 @@
-"""The native backend on a GPU: the step that runs on a CPU as native code, one thread a member, with the same bits.
+"""The native backend on a GPU: one thread per member, bitwise identical to native code on a CPU.
 
-Whole stretches of steps are one launch: states stay in registers, random numbers are drawn inside, and only what is
-saved goes to memory. Many tiles run as one. Reducers are kernels too, along the same tree as on a CPU. A step that
-does not come out valid is not taken, as on a CPU: a thorough kernel goes on, and what that cannot solve is gathered
-and stepped by the host's own programs.
+One launch takes many steps of many batches: states stay in registers, random numbers are drawn in the kernel, and only
+saved rows go to memory. Reducers are kernels too, with the same tree as on a CPU. If a step is not valid, the full
+kernel takes it. If it does not converge there either, programs of the CPU take it.
 """
 
 from collections.abc import Callable
@@ -38,7 +37,7 @@ from .path_sampling import IncrementSource
 from .step_definition import StepDefinition, initial_batch
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
 
-TOGETHER = 2**18  # members that are stepped as one, at most; two such parts are under way, one stepped, one put away
+TOGETHER = 2**18  # the most members per launch; one launch runs while the rows of another are saved
 FEWEST = 2**12  # members from which on a GPU pays
 _START = 2.0  # seconds that kernels take to be made and loaded, …
 _STEP = 4e-8  # … and that a step takes on one core
@@ -46,7 +45,7 @@ _SLOTS = 2**24  # words that are saved in a stretch of steps: 128 megabytes
 
 
 def prepare(plan: Plan, reason: str) -> "GpuProgram | NotSupported":
-    """Kernels for the step of the plan, or why there are none; unless they were asked for, where they pay."""
+    """Return kernels for the step of the plan, or the reason why not. With backend="auto" they must be faster."""
     if plan.members is None:
         return NotSupported("one trajectory would be one thread of a GPU.", expected=True)
     work = plan.members * plan.steps * _STEP / cores()
@@ -72,14 +71,14 @@ def prepare(plan: Plan, reason: str) -> "GpuProgram | NotSupported":
 
 
 class GpuProgram:
-    """Many tiles at a time on one GPU, then on the next."""
+    """Runs many batches per launch, on one GPU after the other."""
 
     backend = "native-gpu"
 
     def __init__(self, plan: Plan, kernel: StepKernel, machine: GpuRuntime, reason: str):
         self.plan, self.kernel, self.machine = plan, kernel, machine
         self.definition = StepDefinition.of(plan)
-        wave = RESIDENT * machine.processors  # threads at once: a part of whole waves keeps all of a GPU busy
+        wave = RESIDENT * machine.processors  # threads per wave: launches of complete waves use the GPU fully
         self.short_runs: Callable[[Batch], Any] | None = None
         self.batches_per_launch = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.batch_size)
         self.max_concurrency: int | None = 2 * len(machine.devices)
@@ -103,7 +102,7 @@ class GpuProgram:
         return on_cpu()
 
     def device(self, batch: Batch) -> Any:
-        """The GPU for some tiles."""
+        """Return the GPU for some batches."""
         return self.machine.devices[batch.indices.start // self.batches_per_launch % len(self.machine.devices)]
 
     def slots(self, batch: Batch) -> int:
@@ -113,7 +112,7 @@ class GpuProgram:
         return min(fitting, 1 << (needed - 1).bit_length())
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
-        """The points before the first step, tile by tile as on a CPU, and what is saved of them."""
+        """Return the states before the first step, batch by batch as on a CPU, and the rows saved of them."""
         plan = self.plan
         alike = plan.axes is None and not plan.mu0_by_member and not plan.g0_by_member
         numbers = batch.indices[:1] if alike else batch.indices
@@ -133,7 +132,7 @@ class GpuProgram:
         return points, self.reduction.batches([words], len(batch.indices), batch.n_members)
 
     def reduced(self, batch: Batch, rows: Snapshot, slots: int) -> PyTree:
-        """The records of some tiles; with a reducer, its accumulators, by the programs of the CPU."""
+        """Return the rows of some batches; with a reducer, its accumulators, by programs of the CPU."""
         if self.plan.reduce is None:
             return rows
         parts = []
@@ -143,7 +142,7 @@ class GpuProgram:
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> "GpuStepper":
-        """Ready to go on."""
+        """Return a stepper that starts before step n."""
         return GpuStepper(self, batch, points, n, self.device(batch))
 
 
@@ -151,7 +150,7 @@ _programs: LRUCache[Any] = LRUCache()
 
 
 class GpuStepper:
-    """The members of some tiles on one GPU: words × members, which kernels change in place."""
+    """The members of some batches on one GPU: words × members, which kernels update in place."""
 
     def __init__(self, program: GpuProgram, batch: Batch, points: StepState, n: int, device: Any):
         self.program, self.plan, self.batch, self.device, self.at = program, program.plan, batch, device, n
@@ -162,7 +161,7 @@ class GpuStepper:
         if self.observer is not None:
             self.observer.states, points = points.observed, points._replace(observed=None)
         leaves = [np.asarray(x) for x in jax.tree.leaves(points)]
-        alike = all(x.strides[0] == 0 for x in leaves)  # what is the same for all members is sent once
+        alike = all(x.strides[0] == 0 for x in leaves)  # data that all members share is sent once
         state = np.concatenate([as_words(x[: 1 if alike else count]).T for x in leaves])
         rooms = (count,), (len(state), count), (program.slots(batch), program.kernel.native.sizes.saved, count)
         begin = _programs.get(("begin", rooms), lambda: jax.jit(partial(_begun, rooms)))
@@ -175,7 +174,7 @@ class GpuStepper:
         return jax.device_put(x, self.device)
 
     def _use(self, kernel: StepKernel) -> None:
-        """Go on with this kernel."""
+        """Continue with this kernel."""
         self.kernel, machine = kernel, self.program.machine
         self.uniforms = self._put(self.held.uniforms(kernel))
         loop = kernel.native.executable
@@ -188,7 +187,7 @@ class GpuStepper:
         self.source: IncrementSource | None = None
 
     def points(self) -> StepState:
-        """Where the members are, in arrays of their own."""
+        """Return copies of the states of the members."""
         padding = self.batch.member.size - self.batch.n_members
         key = self.kernel.shapes, self.kernel.dtypes, padding
         unpack = _programs.get(key, lambda: jax.jit(partial(_unpacked, *key)))
@@ -196,7 +195,7 @@ class GpuStepper:
         return points if self.observer is None else points._replace(observed=self.observer.states)
 
     def advance(self, n1: int, every: int) -> PyTree:
-        """Launches as far as they go, and other steps where they stop."""
+        """Launch kernels, and take fallback steps where a kernel stops."""
         first, low = self.at // every, self.at
         while low < n1:
             base, end, path = self._path(low, n1)
@@ -205,12 +204,12 @@ class GpuStepper:
             self.n, self.state, self.slots, least = self.launch(*arguments)
             low = int(least)
             if low < end and not self._use_full_kernel():
-                low = self._hard(end, first, every)
+                low = self._take_fallback_steps(end, first, every)
         self.at = n1
         return self._rows(n1 // every - first)
 
     def _path(self, low: int, n1: int) -> tuple[int, int, Any]:
-        """The step from which on increments are there, up to which, and the increments (steps, columns, members)."""
+        """Return the first step of the increments, the last, and the increments (steps, columns, members)."""
         kernel, plan = self.kernel, self.plan
         if kernel.drawn or not kernel.native.path_columns:
             return 0, n1, np.zeros(1)
@@ -225,7 +224,7 @@ class GpuStepper:
         return base, min(n1, base + rows.shape[1]), self._put(np.ascontiguousarray(path))
 
     def _use_full_kernel(self) -> bool:
-        """Go on with the thorough kernel, unless that was done already, or there is none."""
+        """Continue with the full kernel; return False if it is in use already, or cannot be compiled."""
         if self.full:
             return False
         self.full = True
@@ -235,15 +234,15 @@ class GpuStepper:
         self._use(kernel)
         return True
 
-    def _hard(self, end: int, first: int, every: int) -> int:
-        """One step of the members that wait, by the programs of the CPU; the step before which the last one stands."""
+    def _take_fallback_steps(self, end: int, first: int, every: int) -> int:
+        """Take one step of the members that stopped, by programs of the CPU; return the least step number."""
         plan = self.plan
         n = np.array(self.n)
         lanes = np.flatnonzero(n < end)
         target = Cpu(width_of(plan))
         kernel = kernel_for(plan, target, full=True)
         kernel = kernel_for(plan, target) if isinstance(kernel, NotSupported) else kernel
-        assert isinstance(kernel, StepKernel)  # what a GPU takes, a CPU does
+        assert isinstance(kernel, StepKernel)  # a CPU supports every step that a GPU supports
         before = np.ascontiguousarray(np.asarray(self.state)[:, lanes].T)
         singly = FallbackStepper(kernel, self.program.definition, plan, self.batch, self.held, int(n.min()))
         after = singly.step(lanes, before, n[lanes])
@@ -261,7 +260,7 @@ class GpuStepper:
         return int(n.min())
 
     def _rows(self, saved: int) -> PyTree:
-        """What was saved."""
+        """Return the saved rows."""
         plan, program, first = self.plan, self.program, self.plan.saved.up_to(self.at) - saved
         if program.reduction is not None:
             take = _programs.get("one time", lambda: jax.jit(_one_time, static_argnums=2))
@@ -313,12 +312,12 @@ def _one_time(slots: Array, k: Array, words: int) -> Array:
 
 
 def _begun(rooms: tuple, n: Array, state: Array) -> tuple[Array, Array, Array]:
-    """The numbers of steps, the words of members (of one, if they are alike), and room for what is saved."""
+    """Return step numbers, the words of members (of one, if all are equal), and an empty save buffer."""
     return jnp.broadcast_to(n, rooms[0]), jnp.broadcast_to(state, rooms[1]), jnp.zeros(rooms[2], jnp.int64)
 
 
 class DeviceReduction:
-    """The tree of `reducing` on a GPU: of each saved time, all tiles at once."""
+    """The tree of `native_reduction` on a GPU: all batches at once, for each saved time."""
 
     def __init__(self, machine: GpuRuntime, reduction: ReductionKernels, size: int):
         self.machine, self.reduction, self.size = machine, reduction, size
@@ -326,22 +325,22 @@ class DeviceReduction:
 
     @property
     def values(self) -> int:
-        """Words of what is saved of a member."""
+        """The number of words saved of a member."""
         return self.reduction.values
 
     def batches(self, rows: list[Any], batches: int, count: int) -> PyTree:
-        """The accumulators (tiles, times, …) of words (words, members) at some times."""
+        """Return the accumulators (batches, times, …) of words (words, members) at some times."""
         key = self.reduction.single.executable, self.reduction.merge.executable, self.machine, self.size, batches, count
         program = _programs.get(key, lambda: self.machine.jit(partial(self._one, batches, count)))
         made = [program(x) for x in rows]
         if not made:
             return jax.tree.map(lambda s: np.zeros((batches, 0, *s.shape), s.dtype), self.reduction.accumulator)
-        words = np.stack([np.asarray(x) for x in made])  # (times, words, tiles)
+        words = np.stack([np.asarray(x) for x in made])  # (times, words, batches)
         flat = np.ascontiguousarray(words.transpose(2, 0, 1)).reshape(batches * len(made), -1, 1)
         return jax.tree.map(lambda x: x.reshape(batches, len(made), *x.shape[1:]), self.reduction.leaves(flat))
 
     def _one(self, batches: int, count: int, x: Array) -> Array:
-        """Accumulators (words, tiles) of the words (words, members) at one time."""
+        """Return the accumulators (words, batches) of the words (words, members) at one time."""
         words, size = self.reduction.words, self.size
         x = jnp.pad(x, ((0, 0), (0, batches * size - count)))
         acc = self._call(self.reduction.single, self.constants[0], x).reshape(words, batches, size)

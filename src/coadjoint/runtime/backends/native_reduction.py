@@ -1,8 +1,8 @@
-"""Reducers as native code: statistics over the members of a tile along a fixed tree, the same bits on every target.
+"""Reducers as native code: statistics of a batch along a fixed tree, bitwise identical on every target.
 
-Each member is an accumulator of its own, `update(init(x), x, 1)`. In a tile of P members (a power of two) member k and
-member k + P/2 are merged, then k and k + P/4 of those that come out, and so on; where the second of a pair is padding,
-the first stays what it is. `update` and `merge` are written as native code from what they are for one pair.
+Each member has an accumulator, `update(init(x), x, 1)`. In a batch of P members (a power of two) members k and k + P/2
+are merged, then k and k + P/4 of the results, and so on. If the second of a pair is padding, the first is unchanged.
+`update` and `merge` are compiled for one pair.
 """
 
 from collections.abc import Hashable
@@ -25,7 +25,7 @@ from ..plan import Plan
 from .base import NotSupported, attempt_native
 
 LARGEST = 256  # words of an accumulator, …
-_OPERATIONS = 2000  # … and operations to merge two, beyond which sums over whole tiles are left to XLA
+_OPERATIONS = 2000  # … and operations to merge two, above which XLA computes the sums over a batch
 
 _made: LRUCache["ReductionKernels | None"] = LRUCache()
 
@@ -33,10 +33,10 @@ _made: LRUCache["ReductionKernels | None"] = LRUCache()
 class ReductionKernels(NamedTuple):
     """A reducer of one kind of saved values as native code."""
 
-    single: Kernel  # own: what is saved of a member; saved: its accumulator
+    single: Kernel  # own: the saved values of a member; saved: its accumulator
     merge: Kernel  # own: two accumulators; saved: theirs together
     accumulator: PyTree  # shapes and types
-    values: int  # words of what is saved of a member
+    values: int  # words saved of a member
 
     @property
     def words(self) -> int:
@@ -69,7 +69,7 @@ def reduction_for(plan: Plan, target: Target) -> ReductionKernels | None:
 
 
 class _Same:
-    """Equal to itself alone, and kept: for what need not be hashable."""
+    """A hashable wrapper, equal only to itself, that keeps its object alive."""
 
     def __init__(self, x: Any):
         self.x = x
@@ -107,7 +107,7 @@ def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> R
 
 
 def constants(native: Kernel) -> np.ndarray:
-    """What the code reads of the reducer's own numbers."""
+    """Return the inputs of the code: the arrays of the reducer."""
     return native.shared_words([])
 
 
@@ -151,7 +151,7 @@ class CpuReduction:
         return jax.tree.map(lambda x: x[None], self.reduction.leaves(one))
 
     def merge(self, a: PyTree, b: PyTree) -> PyTree:
-        """Accumulators (times, …) of disjoint members as one."""
+        """Merge accumulators (times, …) of disjoint members."""
         times = len(jax.tree.leaves(a)[0])
         rows = [np.concatenate([x, np.repeat(x[-1:], -times % self.width, axis=0)]) for x in jax.tree.leaves((a, b))]
         out = self._call(self.reduction.merge, packed(rows, self.width)[:, None])
@@ -167,7 +167,7 @@ class CpuReduction:
         return buffers.saved.reshape(groups, times, -1, width)
 
     def _present(self, merged: np.ndarray, first: np.ndarray, half: int, count: int) -> np.ndarray:
-        """What was merged; where the second of a pair, `half` members further on, is padding, the first."""
+        """Return the merged values; the first of a pair if the second, `half` members further on, is padding."""
         groups, _, _, width = merged.shape
         second = half + np.arange(groups * width).reshape(groups, 1, 1, width)
         return merged if count >= 2 * half else np.where(second < count, merged, first)

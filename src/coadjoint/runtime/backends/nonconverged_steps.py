@@ -1,4 +1,4 @@
-"""Hard steps: single members that were not solved in a group or on a GPU."""
+"""Fallback for steps that did not converge in native code."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,35 +21,35 @@ from .step_kernels import KernelInputs, StepKernel
 
 
 class FallbackStepper:
-    """Steps of single members that were not solved in a group or on a GPU.
+    """Takes the steps that did not converge in a group of members or on a GPU.
 
-    A member that waits only because another one of its group does is stepped by native code, in a group of copies of
-    itself; what that cannot solve is stepped by the careful program, alone. So what a member does never depends on
-    its neighbours.
+    First native code repeats the step for each member of the group, in a group of copies of this member. If the step
+    does not converge there, the fallback solver takes it for this member alone. Therefore results do not depend on the
+    other members of a group.
     """
 
     def __init__(
         self, kernel: StepKernel, definition: StepDefinition, plan: Plan, batch: Batch, held: KernelInputs, first: int
     ):
-        """For steps from the first one on."""
+        """`first` is the earliest step to take."""
         self.kernel, self.definition, self.plan, self.batch, self.held = kernel, definition, plan, batch, held
         self.window = plan.window(first // BLOCK)
-        self.careful = _held(definition, self.window, plan.time_grid)
+        self.fallback = _held(definition, self.window, plan.time_grid)
 
     def step(self, lanes: Int[np.ndarray, " k"], words: np.ndarray, n: Int[np.ndarray, " k"]) -> np.ndarray:
-        """The words (k, words) of some members of the tile after step n of each."""
+        """Return the words (k, words) of some members of the batch after step n of each."""
         words = words.copy()
         left = np.ones(len(lanes), bool)
         if self.kernel.width > 1:
             for now in np.unique(n):
                 at = np.flatnonzero(n == now)
-                words[at], left[at] = self._natively(lanes[at], words[at], int(now))
-        for i in np.flatnonzero(left & (lanes < self.batch.n_members)):  # padding may stand still: nobody reads it
-            words[i] = self._carefully(int(lanes[i]), words[i], int(n[i]))
+                words[at], left[at] = self._by_kernel(lanes[at], words[at], int(now))
+        for i in np.flatnonzero(left & (lanes < self.batch.n_members)):  # padding is not stepped
+            words[i] = self._by_fallback(int(lanes[i]), words[i], int(n[i]))
         return words
 
-    def _natively(self, lanes: np.ndarray, words: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Words after step n, and of which members that was not valid."""
+    def _by_kernel(self, lanes: np.ndarray, words: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the words after step n, and the members for which it was not valid."""
         kernel, width, count = self.kernel, self.kernel.width, len(lanes)
         copies = lambda x: np.repeat(x[:, :, None], width, axis=2)
         own = [as_words(np.asarray(x)[lanes]) for x in self.held.own(kernel)]
@@ -64,24 +64,24 @@ class FallbackStepper:
         kernel.native.run(buffers, n + 1, save_every=n + 1)
         return buffers.state[:, :, 0], buffers.n == n
 
-    def _carefully(self, lane: int, words: np.ndarray, n: int) -> np.ndarray:
-        """Words after step n by the program with all fallbacks."""
+    def _by_fallback(self, lane: int, words: np.ndarray, n: int) -> np.ndarray:
+        """Return the words after step n, by the program with all fallbacks."""
         axes, params = self.definition.axes, self.batch.params
         if axes is not None:
             params = jax.tree.map(lambda x, a: x[lane : lane + 1] if a == 0 else x, params, axes)
         point, member = self.kernel.unpack(words[None, :, None]), self.batch.member[lane : lane + 1]
-        after = run_exclusive(self.careful, member, params, np.full(1, n), np.ones(1, bool), point)
+        after = run_exclusive(self.fallback, member, params, np.full(1, n), np.ones(1, bool), point)
         return np.concatenate([as_words(np.asarray(x))[0] for x in jax.tree.leaves(after)])
 
 
-careful_program = eqx.filter_jit(fallback_step)
+fallback_program = eqx.filter_jit(fallback_step)
 _programs: LRUCache[Callable] = LRUCache()
 
 
 def _held(definition: StepDefinition, window: Window, time_grid: TimeGrid) -> Callable:
-    """`careful_program` with its first arguments given.
+    """Return `fallback_program` with its first arguments bound.
 
-    What is no array in them is compared once and not at each step, which takes as long as the step.
+    Their static parts are compared once, because a comparison per step takes as long as the step.
     """
     arrays, rest = eqx.partition((definition, window, time_grid), eqx.is_array)
     numbers, holding = jax.tree.flatten(arrays)

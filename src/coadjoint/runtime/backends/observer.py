@@ -1,4 +1,4 @@
-"""Reducers with a state per member: the states of the members of a batch, and what they make of saved values."""
+"""Reducers with a state per member: the states of a batch, and the values to reduce."""
 
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ _kernels: LRUCache[Kernel | NotSupported] = LRUCache()
 
 
 def observer_for(plan: Plan, batch: Batch, width: int | None = None) -> "Observer | None":
-    """The observer of a batch; None for a reducer without states. `width`: of members in native code, if wanted."""
+    """Return the observer of a batch; None for a reducer without states. `width`: SIMD lanes of native code, if any."""
     return None if plan.observe is None else Observer(plan, batch, width)
 
 
@@ -74,7 +74,7 @@ class Observer:
             empty = lambda s: np.zeros((count, 0, *s.shape), s.dtype)
             return rows._replace(values=jax.tree.map(empty, self.plan.reduced_shape))
         at = self.plan.t0 + self.plan.dt * np.asarray(self.plan.saved.step(first + np.arange(times)), float)
-        found = self._natively(rows.values, at) if self.kernel is not None else self._by_xla(rows.values, at)
+        found = self._by_kernel(rows.values, at) if self.kernel is not None else self._by_xla(rows.values, at)
         return rows._replace(values=jax.tree.map(lambda x: np.asarray(x)[:count, :times], found))
 
     def padded(self, values: PyTree, more: int) -> PyTree:
@@ -101,7 +101,7 @@ class Observer:
             parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:, :count], found))
         return jax.tree.map(lambda *x: np.concatenate(x, axis=1), *parts)
 
-    def _natively(self, values: PyTree, t: np.ndarray) -> PyTree:
+    def _by_kernel(self, values: PyTree, t: np.ndarray) -> PyTree:
         kernel, parts = self.kernel, []
         assert kernel is not None
         shared, own = _params(self.plan, self.batch.params)

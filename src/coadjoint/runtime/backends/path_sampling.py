@@ -1,4 +1,4 @@
-"""The path for native code: increments of many members and steps, drawn by native code where the driver allows it."""
+"""Increments for native code, of many members and steps, drawn by native code if the driver supports it."""
 
 from functools import partial
 
@@ -20,13 +20,13 @@ _NUMBERS = 2**16  # that are drawn at a time: they stay in the second-level cach
 _OPERATIONS = 40_000  # of a pair of steps: beyond, compiling takes too long, and XLA draws (the same numbers)
 _SIDE_BY_SIDE = 8  # pairs of steps of one trajectory, or of its motions
 _MANY = 16  # motions: more are drawn one by one, by one program for all of them
-_CELLS = 16  # intervals of a step: so many of one member stand side by side better than members
+_CELLS = 16  # intervals per step from which SIMD lanes hold intervals instead of members
 
 _loops: LRUCache[Kernel | NotSupported] = LRUCache()
 
 
 class IncrementSource:
-    """Where the increments of some members come from: the given columns of them, for native code."""
+    """The increments of some members: the columns of the path that native code reads."""
 
     def __init__(self, window: Window, members: Int[np.ndarray, "groups width"], columns: tuple[int, ...]):
         groups, width = members.shape
@@ -37,7 +37,7 @@ class IncrementSource:
             self.motions = PerChannelSource.of(window, members, columns, self.blocks)
         self.out = np.empty((groups, self.blocks * BLOCK, len(columns), width))
         self.needs_subgrid, self.unit = window.subgrid, max(window.unit, 2)
-        self.singly = self.needs_subgrid and _cells(window) >= _CELLS  # they stand side by side, not members
+        self.singly = self.needs_subgrid and _cells(window) >= _CELLS  # SIMD lanes hold intervals, not members
         self.side = min(_SIDE_BY_SIDE, BLOCK // self.unit) if members.size == 1 and not self.singly else 1
         alone = self.motions is not None or not columns or isinstance(window, GivenWindow)
         if self.singly:
@@ -53,7 +53,7 @@ class IncrementSource:
             self.rows = np.empty((groups, self.blocks * BLOCK // each, self.unit * len(columns), width * self.side))
 
     def draw(self, b: int, end: int) -> Float[np.ndarray, "groups steps columns width"]:
-        """The increments from block b on, up to step `end` or as far as is good; the next call writes over them."""
+        """Return the increments from block b on, at most up to step `end`; the next call overwrites them."""
         blocks = min(self.blocks, -(-end // BLOCK) - b)
         out = self.out[:, : blocks * BLOCK]
         if not self.columns:
@@ -69,7 +69,7 @@ class IncrementSource:
             return np.asarray(_draw(self.window, self.members, b, pairs, self.columns, self.blocks))  # one for all
         each = BLOCK // (self.unit * self.side)
         first, count = b * each, blocks * each
-        if self.needs_subgrid:  # no more than is asked for
+        if self.needs_subgrid:  # at most the columns that are read
             count = min(count, -(-(end - b * BLOCK) // (self.unit * self.side)))
             out = out[:, : self.unit * self.side * count]
         groups, _, numbers, width = self.rows.shape
@@ -85,7 +85,7 @@ class IncrementSource:
 
 
 class PerChannelSource:
-    """Many Brownian motions, each drawn by itself: those of a trajectory, or the members, stand side by side."""
+    """Many Brownian motions, drawn separately: SIMD lanes hold those of a trajectory, or members."""
 
     def __init__(self, ready: "Ready", members: np.ndarray, columns: np.ndarray, rows: int):
         self.native = ready[0]
@@ -154,12 +154,12 @@ def _ready(window: Window, columns: tuple[int, ...], width: int, side: int) -> R
 
 
 def _cells(window: Window) -> int:
-    """Intervals into which a step is divided."""
+    """The number of intervals into which a step is divided."""
     return 2**window.below if isinstance(window, BrownianWindow) else 1
 
 
 def drawn_with_steps(plan: Plan) -> bool:
-    """Whether the code of a step draws its path itself, which need not go through memory: few increments of members.
+    """Whether the kernel draws its increments itself: a small number of increments, which need not go through memory.
 
     Of one trajectory, or of few members, steps are drawn side by side instead.
     """
@@ -169,7 +169,7 @@ def drawn_with_steps(plan: Plan) -> bool:
 
 
 def drawing(window: Window) -> PathSampler:
-    """The path as a function that code can evaluate; code is not made of it where the driver has no such function."""
+    """Return the path as a function that can be compiled; drivers without such a function raise NotCompilable."""
     leaves, treedef = jax.tree.flatten(window)
 
     def pair(shared: list, member: Array, k: Array, columns: tuple[int, ...]) -> Array:
@@ -203,7 +203,7 @@ def _make(window: Window, columns: tuple[int, ...], width: int, side: int) -> Ke
 def _draw(
     window: Window, members: Int[Array, "groups width"], b: Array, pairs: Array, columns: tuple[int, ...], blocks: int
 ) -> Float[Array, "groups steps columns width"]:
-    """So many pairs of steps from block b on; of many Brownian paths these alone, two at a time, to fit in a cache."""
+    """Return pairs of steps from block b on; for many Brownian paths only two blocks, which fit in a cache."""
     if isinstance(window, BrownianWindow) and members.size > 1:
         size, increments = 2, lambda member, first: window.steps(member, first, 2)
     else:

@@ -1,4 +1,4 @@
-"""One large matrix over several devices: where the members of a tile lie, and how the XLA backend runs there.
+"""One large matrix on several devices: the placement of the members of a batch, and how the XLA backend runs there.
 
 Between two calls of compiled code all matrices have rows of zeros below them, so that each device has as many.
 """
@@ -26,7 +26,7 @@ _LARGE = 2**24  # bytes of slots that are cut before they are sent: to cut is a 
 
 
 class SingleDevice:
-    """A whole tile on one device."""
+    """A batch on one device."""
 
     def __init__(self, device: Any):
         self.device = device
@@ -36,13 +36,13 @@ class SingleDevice:
         return jax.device_put(tree, self.device)
 
     def rows(self, x: Array, saved: int) -> np.ndarray:
-        """What is in the first slots, to the host; of large ones nothing besides is sent."""
+        """Copy the first saves to the host; only these are sent if they are large."""
         if not saved:
             return np.zeros((len(x), 0, *x.shape[2:]), x.dtype)
         return np.asarray(x[:, :saved] if x.nbytes > _LARGE else x)[:, :saved]
 
     def points(self, points: StepState) -> StepState:
-        """Where members are."""
+        """Return the states of the members."""
         return points
 
     def call(self, program: Callable, definition: Any, *args: Any) -> Any:
@@ -58,7 +58,7 @@ def _for_gpu(program: Callable) -> Callable:
 
 
 class ShardedPlacement:
-    """A tile of one member whose n×n matrices are spread over devices, of one process or of several."""
+    """A batch of one member whose n×n matrices are distributed over devices, of one process or of several."""
 
     def __init__(self, plan: Plan):
         self.n = plan.system.algebra.shape[-1]
@@ -67,7 +67,7 @@ class ShardedPlacement:
             self.more = sharding.padded_size(self.n) - self.n
 
     def put(self, tree: PyTree) -> PyTree:
-        """From the host, where all processes have the same."""
+        """Copy data from the host, which is equal in all processes."""
 
         def one(x: Any) -> Array:
             x = np.asarray(x)
@@ -90,11 +90,11 @@ class ShardedPlacement:
         return np.asarray(x)[..., : self.n, :]
 
     def rows(self, x: Array, saved: int) -> np.ndarray:
-        """What is in the first slots, to the host of every process; nothing is sent where there is nothing."""
+        """Copy the first saves to the host of every process; nothing is sent if there are none."""
         return self.host(x)[:, :saved] if saved else np.zeros((len(x), 0, *x.shape[2:]), x.dtype)
 
     def points(self, points: StepState) -> StepState:
-        """Where members are; matrices come to the host when somebody asks."""
+        """Return the states of the members; a matrix is copied to the host when it is first read."""
         shape = lambda x: self._matrices(x.shape, self.n + self.more)
         return jax.tree.map(lambda x: LazyMatrix(self, x) if shape(x) else np.asarray(x), points)
 
@@ -136,7 +136,7 @@ def _called(where: ShardedPlacement, program: Callable, definition: Any, args: t
 
 
 def retraced(definition: Any) -> Any:
-    """With the functions of the flow that its system knows traced for the mesh or the GPU; those of users stay."""
+    """Return the system with its flow's functions traced for the mesh or the GPU; those of users are unchanged."""
     system: System = definition.system
     flow = system.flow
     if flow is None or not system.algebra.is_matrix_conjugation:
@@ -149,7 +149,7 @@ def retraced(definition: Any) -> Any:
 
 
 class LazyMatrix:
-    """A spread matrix, which comes to the host when it is asked for."""
+    """A distributed matrix, which is copied to the host when it is first read."""
 
     def __init__(self, where: ShardedPlacement, x: Array):
         self.where, self.x, self.dtype = where, x, x.dtype
@@ -158,7 +158,7 @@ class LazyMatrix:
         self._host: np.ndarray | None = None
 
     def blocks(self) -> list[tuple[int, np.ndarray]]:
-        """What this process has of it: blocks of rows, each with the row it begins with."""
+        """Return the blocks of rows of this process, each with the number of its first row."""
         found = ((shard.index[-2].start or 0, np.asarray(shard.data)) for shard in self.x.addressable_shards)
         return [(at, block[..., : self.where.n - at, :]) for at, block in found if at < self.where.n]
 

@@ -39,7 +39,7 @@ _SHARE = 2**14  # sites that are worth a thread
 
 
 class SiteSystem:
-    """A system of many copies as one of them sees it: what a method asks of a `System`, at one site."""
+    """A system of many copies at one site: the part of a `System` that methods use."""
 
     reduction: Reduction | None
 
@@ -49,7 +49,7 @@ class SiteSystem:
         self.laws = ()
         self.noises, self.n_noise = system.noises, system.n_noise // sites
         self.is_noisy_sum = system.is_noisy_sum
-        self._whole, self._sites, self._numbers = system, sites, numbers  # those of the site, where they are by site
+        self._whole, self._sites, self._numbers = system, sites, numbers  # the site's, if they have an axis of sites
         self.timed, self.has_torque, self._now, self.reduction = system.timed, system.has_torque, system, None
 
     def in_step(self, t: Array, dt: Array, largest: Array) -> "SiteSystem":
@@ -66,7 +66,7 @@ class SiteSystem:
         return new if self.reduction is None else new.without_stabiliser(*self.reduction.rule)
 
     def _here(self, fn: Callable, *args: Array | PerSite) -> Array:
-        """What fn(system, …) is at one site."""
+        """Return fn(system, …) at one site."""
         leaves, treedef = jax.tree.flatten(self._numbers)
         rest = eqx.filter(self._whole, eqx.is_array, inverse=True)
         time = [] if self._now.time is None else [self._now.time]
@@ -122,7 +122,7 @@ class SiteSystem:
 
 
 class Layout(NamedTuple):
-    """Where the arrays of a point lie: the state, what is carried along, and numbers of the system that are by site."""
+    """The memory of a member: the state, the carry, and arrays of the system with an axis of sites."""
 
     sites: int
     places: list[Place]
@@ -132,7 +132,7 @@ class Layout(NamedTuple):
 
 
 class SiteKernel(NamedTuple):
-    """The sweeps of a step, the one that draws the path for two steps, and where all that lies."""
+    """The sweeps of a step, the sweep that draws the path for two steps, and their memory layout."""
 
     sweeps: list[Sweep]
     draw: Sweep | None  # None if there is no path, or if it is given
@@ -144,13 +144,13 @@ _kernels: LRUCache[SiteKernel | NotSupported] = LRUCache()
 
 
 def copies(plan: Plan) -> int:
-    """How many copies of one algebra a system is made of; 0 if it is something else."""
+    """Return the number of copies of one algebra in a system; 0 for other systems."""
     algebra = plan.system.algebra
     return algebra.counts[0] if isinstance(algebra, Product) and len(algebra.kinds) == 1 else 0
 
 
 def kernel_for(plan: Plan, full: bool = False) -> SiteKernel | NotSupported:
-    """The kernel of a plan, or why there is none; found out once for plans alike."""
+    """Return the kernel of a plan, or the reason why it is not supported; cached by structure."""
     arrays = [x for x in jax.tree.leaves((plan.system, plan.state_shape, plan.increment_shape)) if hasattr(x, "dtype")]
     window = jax.tree.structure(plan.first_window)
     key = plan.structure_key, tuple((x.shape, str(x.dtype)) for x in arrays), window, full
@@ -177,7 +177,7 @@ def clock_of(plan: Plan) -> list[Any]:
 
 
 def threads_for(kernel: SiteKernel) -> int:
-    """How many threads share the sites of a member."""
+    """Return the number of threads that share the sites of a member."""
     return max(1, min(cores(), kernel.layout.sites // _SHARE))
 
 
@@ -204,7 +204,7 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
         site: Any = SiteSystem(system, factor, sites, jax.tree.unflatten(treedef, numbers))
         mu, carry = jax.tree.unflatten(structure, flat)
         increment = Increment(dS, jnp.full((), jnp.inf))
-        t = jnp.zeros(())  # no function asks for it, or it is t₀ + n dt
+        t = jnp.zeros(())  # unused, or t₀ + n dt
         if system.timed:
             t0 = rest.pop()
             t = t0 + n * dt
@@ -226,7 +226,7 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
 
 
 def _check(plan: Plan, sites: int) -> None:
-    """Refuse what is not done site by site."""
+    """Raise an error for options that are not supported site by site."""
     name = type(plan.integrator).__name__
     if plan.system.has_torque or plan.system.laws:
         raise NotCompilable(f"A torque, or a control, of {sites} copies has no native code.")
@@ -239,7 +239,7 @@ def _check(plan: Plan, sites: int) -> None:
 
 
 def _site_point(plan: Plan, factor: LieAlgebra, sites: int) -> tuple[Any, PyTree]:
-    """Shapes of the state, and of what the method carries along, at one site; the whole has them of all sites."""
+    """Return the shapes of the state and of the carry at one site."""
     site: Any = SiteSystem(plan.system, factor, sites, None)
     mu = jax.ShapeDtypeStruct((factor.dim,), jnp.float64)
     own = jax.eval_shape(lambda mu: initial_state(site, plan.integrator, mu, 0.0, plan.follows_group), mu)

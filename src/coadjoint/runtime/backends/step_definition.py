@@ -54,7 +54,7 @@ class StepDefinition:
         return jax.tree.map(lambda x: x[None], out)
 
     def take_snapshot(self, point: StepState, params: PyTree, t: Any) -> Snapshot:
-        """What is saved of a point of a member with these params."""
+        """Return the values saved of a step state of a member with these params."""
         own = self.system.params if self.axes is None else params
         return take_snapshot(self.integrator, self.save, self.system, point, own, t)
 
@@ -70,10 +70,10 @@ class InitialStateCache:
     def __init__(self, plan: Plan, definition: StepDefinition):
         self.definition, self.t0 = definition, plan.time_grid.t0
         self.alike = plan.axes is None and not (plan.mu0_by_member or plan.g0_by_member)
-        self.found: dict[int, tuple[StepState, Snapshot]] = {}  # by the size of a tile
+        self.found: dict[int, tuple[StepState, Snapshot]] = {}  # by batch size
 
     def __call__(self, batch: Batch) -> tuple[StepState, Snapshot]:
-        """The points, padding included, and what is saved of them, without padding."""
+        """Return the states, padding included, and the rows saved of them, without padding."""
         size = batch.member.size
         points, first = self.found.get(size) or initial_batch(self.definition, batch, self.t0)
         if self.alike and batch.n_members == size:
@@ -82,7 +82,7 @@ class InitialStateCache:
 
 
 def initial_batch(definition: StepDefinition, batch: Batch, t0: Any) -> tuple[StepState, Snapshot]:
-    """The points before the first step, padding included, and what is saved of them, without padding."""
+    """Return the states before the first step, padding included, and the rows saved of them, without padding."""
     leaves, structure = jax.tree.flatten(definition)
     program = _starts.get(structure, lambda: jax.jit(lambda x, *args: _start(jax.tree.unflatten(structure, x), *args)))
     carry, held, first = run_exclusive(program, leaves, batch.mu0, batch.g0, batch.params, t0)
@@ -97,7 +97,7 @@ _starts: LRUCache[Callable] = LRUCache()  # they are called faster than the func
 def _start(
     definition: StepDefinition, mu0: Array, g0: PyTree, params: PyTree, t0: Array
 ) -> tuple[PyTree, PyTree, Snapshot]:
-    """What the method and the control carry along, and what is saved; all else of the points is known."""
+    """Return the carry of the method and of the control, and the saved values; the rest of a state is given."""
 
     def one(own: tuple, params: PyTree) -> tuple[PyTree, PyTree, Snapshot]:
         mu0, g0 = own
@@ -109,9 +109,9 @@ def _start(
 
 
 def drawn_together(window: Window, member: Int[Array, " size"]) -> int:
-    """For how many steps the path is drawn at once: a block, or two steps where a block of one trajectory is too large.
+    """Return the number of steps drawn at once: a block, or two steps if a block of one trajectory is too large.
 
-    A chunk draws all that its first and last steps share with others, so this is what a short chunk wastes.
+    A chunk draws complete blocks, so a short chunk discards the rest of them.
     """
     block = jax.eval_shape(window.block, member[0], member[0])
     return 2 if member.size == 1 and sum(x.size for x in jax.tree.leaves(block)) > _DRAWN else BLOCK
@@ -132,7 +132,7 @@ def fallback_step(
     active: Bool[Array, " size"],
     points: StepState,
 ) -> StepState:
-    """Step n of each active member, by the method with all its fallbacks."""
+    """Take step n of each active member, by the method with all its fallbacks."""
     size = drawn_together(window, member)
 
     def one(own: tuple, params: PyTree) -> StepState:

@@ -1,4 +1,4 @@
-"""Kernels: the step of a plan as native code for some target, and what it reads."""
+"""Kernels: the step of a plan as native code for a target, and its inputs."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ class StepKernel(NamedTuple):
     """The native loop of a system and a method, and how their points are laid out in it."""
 
     native: Kernel
-    drawn: bool  # whether it draws the path itself, and so reads who a member is
+    drawn: bool  # whether it draws the path itself, for which it reads the numbers of members
     by_member: tuple[bool, ...]  # which numbers of the system lead with members
     treedef: Any  # of a point
     shapes: tuple[tuple[int, ...], ...]
@@ -40,7 +40,7 @@ class StepKernel(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Members side by side."""
+        """The number of members in SIMD lanes."""
         return self.native.width
 
     def pack(self, tree: PyTree) -> np.ndarray:
@@ -60,7 +60,7 @@ _marks: LRUCache[tuple[tuple[bool, ...], tuple[bool, ...]]] = LRUCache()
 
 
 def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = False) -> StepKernel | NotSupported:
-    """The kernel for the step of a plan, or why there is none; found out once for plans alike.
+    """Return the kernel for the step of a plan, or the reason why it is not supported; cached by structure.
 
     `drawn`: it draws the path itself.
     """
@@ -94,7 +94,7 @@ def _numbers(system: System) -> list[Any]:
 
 
 def _marked(plan: Plan, params: PyTree) -> tuple[bool, ...]:
-    """For each number of the system, what is said of its params, or False if it is not one of them."""
+    """Return the flag of params for each array of the system, or False for other arrays."""
     flags = jax.tree.map(lambda _: False, eqx.filter(plan.system, eqx.is_array))
     if plan.system.params is not None:
         flags = flags.given(params)
@@ -102,23 +102,23 @@ def _marked(plan: Plan, params: PyTree) -> tuple[bool, ...]:
 
 
 def by_member(plan: Plan) -> tuple[bool, ...]:
-    """For each number of the system, whether it leads with members."""
+    """Return for each array of the system whether it has an axis of members."""
     axes = jax.tree.map(lambda _: None, plan.system.params) if plan.axes is None else plan.axes
     return _marked(plan, jax.tree.map(lambda _, a: a == 0, plan.system.params, axes))
 
 
 def is_param(plan: Plan) -> tuple[bool, ...]:
-    """For each number of the system, whether it is one of its params, of which nothing is compiled in."""
+    """Return for each array of the system whether it belongs to params, whose values are never compiled in."""
     return _marked(plan, jax.tree.map(lambda _: True, plan.system.params))
 
 
 def width_of(plan: Plan) -> int:
-    """Members side by side on a CPU."""
+    """Return the number of members in SIMD lanes on a CPU."""
     return 1 if plan.members is None else min(WIDTH, plan.batch_size)
 
 
 def shared_inputs(plan: Plan, kernel: StepKernel, system: System) -> np.ndarray:
-    """What a kernel reads of what all members share: numbers of the system, times, and constants of the path."""
+    """Return the inputs that all members share: arrays of the system, times, and constants of the path."""
     numbers = [x for x, m in zip(_numbers(system), kernel.by_member, strict=True) if not m]
     words, drawn = (
         kernel.native.shared_words([*numbers, plan.time_grid.t0, plan.time_grid.dt]),
@@ -164,7 +164,7 @@ def _make(
 
 
 class KernelInputs:
-    """What kernels read of a tile beside its states: numbers that members share, and each member's own."""
+    """The inputs of kernels besides the states of a batch: those that members share, and those of each member."""
 
     def __init__(self, plan: Plan, batch: Batch, by_member: tuple[bool, ...]):
         self.plan, self.members = plan, batch.member
@@ -172,9 +172,9 @@ class KernelInputs:
         self.params = [x for x, m in zip(_numbers(self.system), by_member, strict=True) if m]
 
     def uniforms(self, kernel: StepKernel) -> np.ndarray:
-        """What a kernel reads of what all share."""
+        """Return the shared inputs of a kernel as words."""
         return shared_inputs(self.plan, kernel, self.system)
 
     def own(self, kernel: StepKernel) -> list[Any]:
-        """What a kernel reads of each member, as arrays that lead with members."""
+        """Return the inputs of each member, as arrays with a leading axis of members."""
         return [*self.params, self.members] if kernel.drawn else self.params

@@ -1,11 +1,11 @@
 """The XLA backend: whole batches as one compiled program of fixed shape. It supports every plan.
 
-A chunk takes a tile from step n₀ to step n₁, both traced, so that one program serves every run of the same system,
-whatever its length, step size, path and parameters. Increments come in aligned blocks and saved values in a fixed
-number of slots, so that cutting a run into other chunks does not change a bit of it.
+A chunk advances a batch from step n₀ to step n₁, both traced, so that one program serves every run of the same system
+with any length, step size, path and parameters. Increments come in aligned blocks and the save buffer has a fixed
+size, so that results are bitwise identical for any division into chunks.
 
-The method is tried without its fallbacks, which take long to compile and are hardly ever needed. A step that does not
-come out valid is not taken: its member waits before it until the careful program, made only then, takes that step.
+The method runs without its fallbacks, which take long to compile and are rarely needed. If a step is not valid, its
+member stops before it until the fallback solver, compiled only then, takes that step.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def prepare(plan: Plan, reason: str) -> "XlaProgram":
 
 
 class XlaProgram:
-    """Tiles as XLA programs, one device after the other."""
+    """Runs batches by XLA programs, on one device after the other."""
 
     backend = "xla"
     max_concurrency: int | None = None
@@ -78,12 +78,12 @@ class XlaProgram:
         return self.plan.save_slots
 
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
-        """The points before the first step, and what is saved of them."""
+        """Return the states before the first step, and the rows saved of them."""
         points, first = begin(self.plan, batch, *self.starts(batch))
         return points, reduced_by_xla(self.plan, first, 1)
 
     def stepper(self, batch: Batch, points: StepState, n: int) -> "XlaStepper":
-        """Ready to go on."""
+        """Return a stepper that starts before step n."""
         if self.spread is not None:
             return XlaStepper(self, batch, points, n, self.spread)
         devices = self.plan.devices or jax.local_devices()
@@ -91,7 +91,7 @@ class XlaProgram:
 
 
 def _step_uses_lapack(plan: Plan) -> bool:
-    """Whether tiles must not be stepped at the same time."""
+    """Whether only one batch may run at a time."""
 
     def find() -> bool:
         fast = plan.integrator.fast()
@@ -105,10 +105,10 @@ _lapack: LRUCache[bool] = LRUCache()
 
 
 class SaveBuffer(eqx.Module):
-    """Where saved values go: arrays (member, slot, …).
+    """The save buffer: arrays (member, slot, …).
 
-    What is saved after step n goes to slot n // save_every − first. There is one slot more than a chunk fills, for the
-    careful steps of an interval that it does not complete.
+    The values saved after step n go to slot n // save_every − first. There is one slot more than a chunk fills, for
+    fallback steps of an interval that it does not complete.
     """
 
     values: Snapshot
@@ -116,7 +116,7 @@ class SaveBuffer(eqx.Module):
 
 
 class XlaStepper:
-    """A tile at some place. `next` is the step before which each member stands."""
+    """A batch on a device. `next` is the number of the next step of each member."""
 
     def __init__(
         self, program: XlaProgram, batch: Batch, points: StepState, n: int, where: SingleDevice | ShardedPlacement
@@ -133,11 +133,11 @@ class XlaStepper:
         self.member, self.params, self.at, self.next, self.slots = where.put(held)
 
     def advance(self, n1: int, every: int) -> PyTree:
-        """Steps up to n₁ of all members; careful ones where they are needed."""
+        """Advance all members to step n₁, with fallback steps where needed."""
         plan, where = self.plan, self.where
         window = plan.window(self.n // BLOCK)
         first = self.n // every
-        begin: Any = np.asarray(first)  # given anew to each call: what comes back is bound to a device, another program
+        begin: Any = np.asarray(first)  # passed anew to each call: a returned array is bound to a device
         time_grid = plan.time_grid._replace(save_every=np.asarray(every))  # type: ignore[arg-type]
         about = self.definition, window, time_grid, self.member, self.params
         low = self.n
@@ -148,7 +148,7 @@ class XlaStepper:
             waiting = np.asarray(self.next) < n1
             if waiting.any():
                 held = self.at, self.next, SaveBuffer(slots.values, begin)
-                self.at, self.next, slots = run_exclusive(where.call, _careful, *about, jnp.asarray(waiting), *held)
+                self.at, self.next, slots = run_exclusive(where.call, _fallback, *about, jnp.asarray(waiting), *held)
             self.slots = slots.values
             low = int(np.asarray(self.next).min())
         self.n = n1
@@ -159,7 +159,7 @@ class XlaStepper:
         return reduced_by_xla(plan, rows, plan.call_slots + 1)
 
     def points(self) -> StepState:
-        """Where the members are."""
+        """Return the states of the members."""
         points = self.where.points(self.at)
         return points if self.observer is None else points._replace(observed=self.observer.states)
 
@@ -176,12 +176,12 @@ def advance_steps(
     next: Int[Array, " size"],
     slots: SaveBuffer,
 ) -> tuple[StepState, Int[Array, " size"], SaveBuffer]:
-    """Steps n₀ … n₁ − 1 without fallbacks. A member takes step n if it stands before it, and if it comes out valid."""
+    """Take steps n₀ … n₁ − 1 without fallbacks. A member takes step n if it has reached it, and if it is valid."""
     fast, size = definition.integrator.fast(), drawn_together(window, member)
 
     def going(state: tuple, end: Int[Array, ""]) -> Bool[Array, ""]:
         n, _, next, _ = state
-        return (n < end) & jnp.any(next >= n)  # somebody stands here, or further on
+        return (n < end) & jnp.any(next >= n)  # some member has reached this step
 
     def block(state: tuple) -> tuple:
         b = state[0] // size
@@ -217,7 +217,7 @@ def _put(
     points: StepState,
     slots: SaveBuffer,
 ) -> SaveBuffer:
-    """The slots after step n of some members; the user's `save` is evaluated where a saving interval ends."""
+    """Return the save buffer after step n of some members; `save` is evaluated at the end of a saving interval."""
     at = n // time_grid.save_every - slots.first
 
     def row(points: StepState) -> Snapshot:
@@ -234,7 +234,7 @@ def _put(
 
 
 @eqx.filter_jit
-def _careful(
+def _fallback(
     definition: StepDefinition,
     window: Window,
     time_grid: TimeGrid,
@@ -245,7 +245,7 @@ def _careful(
     next: Int[Array, " size"],
     slots: SaveBuffer,
 ) -> tuple[StepState, Int[Array, " size"], SaveBuffer]:
-    """One step, with all fallbacks, of the members that wait before it."""
+    """Take one step, with all fallbacks, of the members that stopped before it."""
     points = fallback_step(definition, window, time_grid, member, params, next, waiting, points)
     at = next // time_grid.save_every - slots.first
     t = time_grid.t0 + (next + 1) * time_grid.dt

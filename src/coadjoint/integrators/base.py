@@ -215,6 +215,9 @@ class GroupMethod(Integrator):
     """
 
     drift_free: eqx.AbstractVar[bool]
+    reduces_one_body: ClassVar[bool] = (
+        True  # whether a single so(3) gains by a reduced ∂h; the trapezoidal rule does not
+    )
 
     @property
     def group_method(self) -> "GroupMethod":
@@ -292,7 +295,10 @@ class GroupMethod(Integrator):
     def removes_stabiliser(self, system: System) -> bool:
         """Whether the steps of a system use the reduced gradient. A splitting has no such option."""
         chosen = getattr(self, "remove_stabiliser", False)
-        return not system.is_noisy_sum if chosen is None else chosen
+        if chosen is not None:
+            return chosen
+        several = sum(count for _, count in system.algebra.summands) > 1
+        return not system.is_noisy_sum and (several or self.reduces_one_body)
 
     def with_phase(
         self, system: System, mu: State, end: State, t: Any, dt: Any, S: Float[Array, " M"], carry: OrbitCarry

@@ -58,10 +58,11 @@ class TMK(OrbitMethod):
     tau : Tau, default Exp()
         The map from the algebra to the group: `Exp()`, `Cayley()` or a `Tau` of your own.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True in
+        products without noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
+    reduces_one_body: ClassVar[bool] = False
     claims: ClassVar[Claims] = Claims(
         order=2,
         strong_commuting=1.0,

@@ -51,10 +51,11 @@ class TMKLevy(OrbitMethod):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True in
+        products without noise. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
+    reduces_one_body: ClassVar[bool] = False
     claims: ClassVar[Claims] = Claims(
         order=2,
         strong_commuting=1.0,

@@ -12,6 +12,7 @@ from ..numerics import validation
 
 NEVER = 2**62  # more steps than a run has
 _CLOSE = 1e-9  # largest distance of a given time from the grid, in steps, relative to their number
+_COARSE = 1e-3  # of a step: the largest spacing of floating-point times
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,12 @@ def count_steps(t0: float, t1: float, dt: float) -> int:
     if not ratio < 2**62:
         raise ValueError(f"a run has at most 2^62 steps, but (t1 − t0)/dt = {ratio:g}: take a larger dt.")
     steps = round(ratio)
+    spacing = float(np.spacing(max(abs(t0), abs(t1))))
+    if spacing > _COARSE * dt:
+        raise ValueError(
+            f"times near {max(abs(t0), abs(t1)):g} are only represented in steps of {spacing:.2g}, which is too coarse "
+            f"for dt = {dt:g}: measure the time from another origin, so that t0 is smaller."
+        )
     if steps < 1 or abs(ratio - steps) > 1e-9 * max(steps, 1):
         raise ValueError(
             f"t1 − t0 must be a whole multiple of dt, but ({t1:g} − {t0:g})/{dt:g} = {ratio:.12g}: "

@@ -69,6 +69,8 @@ def _options(thing: Any) -> dict[str, Any] | None:
         value = getattr(holder, name)
         if type(value).__name__.startswith("_") and type(value).__module__ == time_reducers.__name__:
             continue  # the default of a reducer
+        if value is None:
+            continue  # a default too, as the comparison below checks
         options[name] = _plain(value)
         if options[name] is None:
             return None

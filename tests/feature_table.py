@@ -40,7 +40,7 @@ METHODS = {
 }
 FEATURES = {
     "algebra": tuple(ALGEBRAS),
-    "run": ("solve", "ensemble", "ensemble, many tiles"),
+    "run": ("solve", "ensemble", "ensemble, many batches"),
     "sink": ("memory", "store", "resume"),
     "save": (False, True),
     "reduce": (False, True),

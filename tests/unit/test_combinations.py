@@ -32,7 +32,7 @@ def test_all_pairs_occur():
 
 
 def check(case, folder, monkeypatch):
-    if case["run"] == "ensemble, many tiles":
+    if case["run"] == "ensemble, many batches":
         monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
     auto = {"backend": "auto"}
     whole = run(case, auto, STEPS)

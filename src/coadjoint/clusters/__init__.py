@@ -1,1 +1,1 @@
-"""Clusters: tiles as tasks of Dask (docs/guides/dask.md)."""
+"""Clusters: batches as tasks of Dask (docs/guides/dask.md)."""

@@ -1,4 +1,4 @@
-"""What `on=` may be, and whether the workers there can compute what is asked for."""
+"""The argument `on=`, and the check that its workers can compute the run."""
 
 import asyncio
 import difflib
@@ -23,26 +23,26 @@ from .serialization import differences, environment, serialize
 from .tasks import Tasks, say
 
 _CONNECT = 5.0  # seconds to wait for a scheduler …
-_REPLY = 8.0  # … and for its first answer, whatever it is that listens
+_REPLY = 8.0  # … and for its first answer
 _ANSWER = 60.0  # seconds in which workers must answer: they import JAX
-_TRIES = 5  # to reach workers, of which one may die each time
-_LOOK = 2.0  # seconds between two looks at how many workers there are
-# A terminal sends Ctrl-C to all processes that were started there; the client is to hear it, who then ends the others.
-_DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+_TRIES = 5  # attempts to reach workers, because some may die
+_LOOK = 2.0  # seconds between counts of the workers
+# A terminal sends Ctrl-C to all its processes. Workers ignore it, and the client ends them.
+_IGNORE_INTERRUPT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 class Cluster:
-    """A Dask cluster as a place for tiles."""
+    """A Dask cluster as an executor."""
 
     def __init__(
         self, client: Any, plans: Sequence[Plan], programs: Sequence[Program], out: Any, closely: bool, own: int = 0
     ):
         self.client, self.closely = client, closely
-        self.own = own  # so many workers are ours to keep up
+        self.own = own  # the number of local workers to restart if they die
         self.address = client.scheduler.address
-        self.refused: dict[str, str] = {}
+        self.rejected: dict[str, str] = {}
         self.seen, self._slots = 0.0, 0
-        # XLA, whose bits depend on the machine, makes statistics, the user's `save`, and energies for a store.
+        # XLA, whose rounding depends on the machine, computes statistics, `save`, and the energies in a store.
         native = all(program.backend.startswith("native") for program in programs)
         same_machine = not native or out is not None or any(plan.reduce or plan.save.function for plan in plans)
         modules = serialize([(plan.integrator, plan.reduce, plan.driver, plan.system.algebra) for plan in plans])[1]
@@ -52,59 +52,59 @@ class Cluster:
 
     @property
     def platform(self) -> dict[str, Any]:
-        """The machines that compute."""
+        """The platform of the workers."""
         return self.about["platform"]
 
-    def __call__(self, jobs: Sequence[RunContext], tiles: Sequence[tuple[int, range]]) -> Generator[list[BatchResult]]:
-        """What became of the tiles, in their order."""
-        return Tasks(self, jobs, tiles).results()
+    def __call__(self, jobs: Sequence[RunContext], tasks: Sequence[tuple[int, range]]) -> Generator[list[BatchResult]]:
+        """Yield the results of the tasks in their order."""
+        return Tasks(self, jobs, tasks).results()
 
     # Workers.
 
     def slots(self) -> int:
-        """How many tiles the workers run at a time, as far as is known."""
+        """Return the number of tasks that the workers run at once, as last counted."""
         now = time.monotonic()
         if now - self.seen > _LOOK:
             with suppress(OSError):
                 threads = self._threads()
                 if not threads and self._slots:
                     say("there are no workers left; waiting for new ones.")
-                self._slots = sum(n for address, n in threads.items() if address not in self.refused)
+                self._slots = sum(n for address, n in threads.items() if address not in self.rejected)
             self.seen = time.monotonic()
         return self._slots
 
     def _threads(self) -> dict[str, int]:
-        """Of each worker. Dask gives one up that dies while it starts, or is slow to: ours are started again."""
+        """Return the threads of each worker. Dask abandons workers that fail to start: local ones are restarted."""
         threads = self.client.nthreads()
         if len(threads) < self.own:
             self.client.cluster.scale(self.own)
         return threads
 
     def allowed(self) -> list[str] | None:
-        """The workers that may be given a task; None for all."""
-        if not self.refused:
+        """Return the workers that may receive tasks; None for all."""
+        if not self.rejected:
             return None
-        left = [address for address in self.client.nthreads() if address not in self.refused]
+        left = [address for address in self.client.nthreads() if address not in self.rejected]
         if not left:
-            raise ClusterError(self._refusal(self.refused))
+            raise ClusterError(self._refusal(self.rejected))
         return left
 
     def refuse(self, address: str, why: str) -> None:
-        """A worker that came later and cannot take part."""
-        if address not in self.refused:
-            say(f"worker {address} gets no tiles: {why}.")
-            self.refused[address] = why
+        """Exclude a worker that joined later and cannot compute the run."""
+        if address not in self.rejected:
+            say(f"worker {address} receives no tasks: {why}.")
+            self.rejected[address] = why
 
     def _refusal(self, wrong: dict[str, str]) -> str:
         named = [f"worker {address}: {why}" for address, why in list(wrong.items())[:3]]
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
         return (
-            f"not all workers of {self.address} can compute the same bits as the others. {'. '.join(named)}{more}. "
-            "Workers must have what the client has, and be machines of one kind."
+            f"results of workers of {self.address} would not be bitwise identical. {'. '.join(named)}{more}. "
+            "Workers need the packages of the client, and machines of one kind."
         )
 
     def _greet(self, out: Path | None) -> None:
-        """Ask all workers what they have, and whether they see the folder of the store."""
+        """Compare the environments of all workers, and check that they see the folder of the store."""
         answers: dict[str, Any] = {}
         with _probe(out) as probe:
             question = _greeting(list(self.about["modules"]), probe)
@@ -112,11 +112,11 @@ class Cluster:
                 self._await_workers()
                 self._compare_pythons()
                 found = self._ask(lambda: self.client.run(question, on_error="return"))
-                answers = {k: v for k, v in found.items() if not isinstance(v, OSError)}  # who died meanwhile is gone
+                answers = {k: v for k, v in found.items() if not isinstance(v, OSError)}  # without workers that died
                 if answers:
                     break
         if not answers:
-            raise ClusterError(f"the workers of {self.address} die when they are asked what they have: see their logs.")
+            raise ClusterError(f"the workers of {self.address} die when coadjoint contacts them: see their logs.")
         wrong: dict[str, str] = {}
         machines = [a["platform"] for a in answers.values() if isinstance(a, dict) and "platform" in a]
         if machines:
@@ -146,7 +146,7 @@ class Cluster:
             time.sleep(_LOOK / 4)
 
     def _compare_pythons(self) -> None:
-        """By Dask's own message, before any code is sent: another Python may crash on it."""
+        """Compare versions by Dask's own message before code is sent: another Python may crash on it."""
         own = self.about["versions"]["python"]
         found = self._ask(self.client.get_versions)["workers"]
         pythons = {k: ".".join(about["host"]["python"].split(".")[:2]) for k, about in found.items()}
@@ -163,14 +163,14 @@ class Cluster:
             raise ClusterError(f"{self.address} does not answer: {error}") from None
 
     def _reaches_workers(self) -> bool:
-        """Whether data can go to and from workers past the scheduler; one that dies meanwhile tells nothing."""
+        """Return whether the client can exchange data directly with the workers; those that die are ignored."""
         for _ in range(_TRIES):
             there = set(self.client.nthreads())
             try:
                 self.client.scatter([b""], direct=True, hash=False, timeout=_CONNECT)
                 return True
             except OSError:
-                time.sleep(_LOOK)  # until the scheduler knows who is gone
+                time.sleep(_LOOK)  # until the scheduler has removed dead workers
             if there <= set(self.client.nthreads()):
                 break
         validation.warn(
@@ -181,7 +181,7 @@ class Cluster:
 
 
 def _greeting(modules: list[str], probe: str | None) -> Callable:
-    """A question that even a worker without coadjoint understands: a function inside of one travels by value.
+    """Return a function that also runs on a worker without coadjoint: nested functions are sent by value.
 
     Modules are imported in the thread that also reads messages: two threads that import JAX at once may both fail.
     """
@@ -208,7 +208,7 @@ def _greeting(modules: list[str], probe: str | None) -> Callable:
 
 @contextmanager
 def _probe(out: Path | None) -> Iterator[str | None]:
-    """A file beside the store that workers must see; None if there is no such folder, of which others complain."""
+    """Create a file next to the store that workers must see; None without a writable folder, an error elsewhere."""
     if out is None or not os.access(out.absolute().parent, os.W_OK):
         yield None
         return
@@ -220,14 +220,14 @@ def _probe(out: Path | None) -> Iterator[str | None]:
         path.unlink(missing_ok=True)
 
 
-# What `on=` may be.
+# The argument `on=`.
 
 
 @contextmanager
 def connected(
     on: Any, plans: Sequence[Plan], programs: Sequence[Program], out: Any, progress: Any
 ) -> Iterator[Cluster]:
-    """The cluster that `on` names, found fit for these plans. What is opened here is closed in the end."""
+    """Connect to the cluster `on` and check it for these plans. A client opened here is closed at the end."""
     try:
         import distributed  # type: ignore[import-not-found]
     except ImportError:
@@ -260,7 +260,7 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
             if isinstance(on, str):
                 _within(_REPLY, lambda: _identified(on, distributed))
             client = distributed.Client(on, timeout=_CONNECT, set_as_default=False)
-        except Exception as error:  # whatever Dask makes of what listens there
+        except Exception as error:  # Dask's error for a server that is not a scheduler
             why = str(error) or "no answer"
             raise ClusterError(f"there is no Dask scheduler at {where}: {why}") from None
         with client:
@@ -273,9 +273,9 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
 
 
 def _identified(address: str, distributed: Any) -> None:
-    """Ask a scheduler who it is, in a loop of one's own: a `Client` waits for ever for a server that says nothing."""
+    """Identify a scheduler in a separate event loop: a `Client` waits forever for a server that does not answer."""
 
-    if not address.startswith("inproc:"):  # Dask itself would try again for seconds where nobody listens
+    if not address.startswith("inproc:"):  # Dask would retry for seconds if no server listens
         socket.create_connection(distributed.comm.get_address_host_port(address), _CONNECT).close()
 
     async def ask() -> None:
@@ -287,7 +287,7 @@ def _identified(address: str, distributed: Any) -> None:
 
 
 def _check(client: Any) -> None:
-    """Whether the scheduler of a client answers: Dask itself would wait for half a minute."""
+    """Raise an error if the scheduler of a client does not answer; Dask would wait for 30 seconds."""
     try:
         _within(_REPLY, client.nthreads)
     except (OSError, RuntimeError) as error:
@@ -299,7 +299,7 @@ class Timeout(OSError):
 
 
 def _within(seconds: float, work: Callable[[], Any]) -> Any:
-    """What it returns, or raises, if that takes no longer; its thread does not keep the program from ending."""
+    """Return the result of work(), or raise its error or `Timeout`; its daemon thread does not block the exit."""
     box: queue.SimpleQueue = queue.SimpleQueue()
 
     def run() -> None:
@@ -331,5 +331,5 @@ def _local(on: str, distributed: Any) -> Any:
         raise ValueError(f"on must have a number of processes after 'local:', as in 'local:8', not {on!r}.")
     with config.set({"distributed.worker.multiprocessing-method": "spawn"}):
         return distributed.LocalCluster(
-            n_workers=int(count), threads_per_worker=1, dashboard_address=":0", preload=_DEAF
+            n_workers=int(count), threads_per_worker=1, dashboard_address=":0", preload=_IGNORE_INTERRUPT
         )

@@ -1,8 +1,7 @@
-"""What travels to a worker: the plan of a run, its functions as traced programs, and the output it goes to.
+"""Data for workers: the plan of a run, its functions as traced programs, and its output.
 
-Classes and functions that are the user's own and cannot be imported elsewhere, of a notebook or a script, travel by
-value (cloudpickle); those of modules travel by name, with a hash of the module's source, so that a worker that has
-other code can be told.
+Classes and functions of a notebook or a script, which a worker cannot import, are sent by value (cloudpickle). Those of
+modules are sent by name, with a hash of the module's source. So a worker with different code is detected.
 """
 
 import hashlib
@@ -36,27 +35,27 @@ _KNOWN = {
 
 
 class RunPackage(NamedTuple):
-    """A run, for workers: of what leads with members it has nothing."""
+    """A run for workers, without arrays that have an axis of members."""
 
-    token: str  # its own
+    token: str  # unique
     data: bytes
-    about: dict[str, Any]  # what a worker must have (`differences`)
+    about: dict[str, Any]  # the environment that a worker needs (`differences`)
 
 
 def pack(plan: Plan, program: Program, distribution: Distribution, about: dict[str, Any]) -> RunPackage:
     """Return the package of a run, with the name of the chosen backend."""
     bare = replace(without_members(plan), backend=program.backend)
     data, modules = serialize((bare, distribution.remote()))
-    return RunPackage(uuid.uuid4().hex, data, about | {"modules": modules, "tile": plan.batch_size})
+    return RunPackage(uuid.uuid4().hex, data, about | {"modules": modules, "batch_size": plan.batch_size})
 
 
 def unpack(package: RunPackage) -> tuple[Plan, Remote]:
-    """The plan, and where its results go."""
+    """Return the plan and its output."""
     return pickle.loads(package.data)
 
 
 def without_members(plan: Plan) -> Plan:
-    """The plan without what leads with members."""
+    """Return the plan without arrays that have an axis of members."""
     nothing: Any = None
     return replace(
         plan,
@@ -68,7 +67,7 @@ def without_members(plan: Plan) -> Plan:
 
 
 def pack_members(plan: Plan, numbers: range) -> bytes | None:
-    """What the members of some tiles have of their own; None if there is nothing."""
+    """Return the arrays of the members of some batches; None if members do not differ."""
     if not (plan.mu0_by_member or plan.g0_by_member or _by_member(plan.axes)):
         return None
     own = plan.restrict(numbers)
@@ -77,7 +76,7 @@ def pack_members(plan: Plan, numbers: range) -> bytes | None:
 
 
 def with_members(plan: Plan, numbers: range, own: bytes) -> Plan:
-    """The plan of some tiles, with what their members have of their own."""
+    """Return the plan of some batches, with the arrays of their members."""
     mu0, params, g0 = pickle.loads(own)
     return replace(plan, mu0=mu0, params=params, g0=g0, member_offset=numbers.start * plan.batch_size)
 
@@ -86,11 +85,11 @@ def _by_member(axes: Any) -> bool:
     return any(a == 0 for a in jax.tree.leaves(axes))
 
 
-# What a worker must have.
+# The environment that a worker needs.
 
 
 def environment(modules: Iterable[str] = ()) -> dict[str, Any]:
-    """What this process has: versions, the code of coadjoint and of other modules, the machine."""
+    """Return versions, hashes of the code of coadjoint and of other modules, and the machine of this process."""
     found = versions(_VERSIONS)
     return {
         "versions": found | {"python": ".".join(found["python"].split(".")[:2])},
@@ -102,7 +101,7 @@ def environment(modules: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def differences(wanted: dict[str, Any], found: dict[str, Any], platform: bool) -> list[str]:
-    """Why a process cannot take part, in words; its machine matters where XLA computes."""
+    """Return the reasons why a process cannot compute the run; its machine matters if XLA computes."""
 
     def compare(name: str, a: Any, b: Any) -> list[str]:
         return [] if a == b else [f"{name} is {b!s}, not {a!s}"]
@@ -140,7 +139,7 @@ def _source(name: str) -> str | None:
 
 
 def serialize(thing: Any) -> tuple[bytes, dict[str, str | None]]:
-    """A thing as bytes, and the modules of others that it names, with hashes of their source."""
+    """Return an object as bytes, and the modules outside coadjoint that it names, with hashes of their source."""
     import cloudpickle  # type: ignore[import-not-found]
 
     names: set[str] = set()

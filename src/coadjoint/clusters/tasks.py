@@ -1,7 +1,7 @@
-"""The tiles of some runs as tasks of a Dask cluster: handed out, waited for, done again, and brought into order.
+"""The batches of some runs as tasks of a Dask cluster: they are submitted, repeated if lost, and ordered.
 
-The scheduler holds no more tasks than keep its workers busy. What comes back goes from worker to client without it,
-and is small: the totals of a tile, accumulators, and in a run without a store the rows of its members.
+The scheduler receives only as many tasks as keep its workers busy. Results go directly from worker to client. They are
+small: totals, accumulators, and the rows of members in a run without a store.
 """
 
 import heapq
@@ -28,53 +28,53 @@ from .worker import ReportConfig, WorkerRejected, WorkerResult, run_remote
 if TYPE_CHECKING:
     from .connect import Cluster
 
-ATTEMPTS = 4  # at a tile, before it counts as failed
+ATTEMPTS = 4  # per task, before it counts as failed
 _GONE = 10.0  # seconds without a scheduler
-_AHEAD = 8  # tasks that wait at the scheduler, beside one for each slot
-_BATCH = 256  # tasks that are handed out at once
-_LARGE = 2**14  # bytes above which something is sent to a worker, and not with the task
-_TICK = 0.25  # seconds between two looks around
-_OFTEN = 0.5  # seconds after which a tile tells how it goes; more, where there are many
-_AGAIN = (OSError, StoreError, MemoryError)  # what may be of the worker, not of the tile
+_AHEAD = 8  # tasks queued at the scheduler, besides one per slot
+_BATCH = 256  # the most tasks submitted at once
+_LARGE = 2**14  # bytes above which data are scattered instead of sent with the task
+_TICK = 0.25  # seconds to wait for an event
+_OFTEN = 0.5  # seconds between reports of a task; longer on many workers
+_AGAIN = (OSError, StoreError, MemoryError)  # errors that may be caused by the worker
 
 
 def say(words: str) -> None:
-    """The log of all workers is the standard error of the client."""
+    """Print a message on the standard error of the client."""
     print(f"coadjoint: {words}", file=sys.stderr, flush=True)
 
 
 class Tasks:
-    """Tiles on their way, one or a few as one; they are known by their place in `tiles`, which are (job, numbers)."""
+    """The tasks of some jobs. A task is a range of batches, (job, numbers), and is identified by its index."""
 
-    def __init__(self, cluster: "Cluster", jobs: Sequence[RunContext], tiles: Sequence[tuple[int, range]]):
-        self.cluster, self.client, self.jobs, self.tiles = cluster, cluster.client, jobs, tiles
-        self.places = {(job, numbers.start): place for place, (job, numbers) in enumerate(tiles)}
+    def __init__(self, cluster: "Cluster", jobs: Sequence[RunContext], tasks: Sequence[tuple[int, range]]):
+        self.cluster, self.client, self.jobs, self.tasks = cluster, cluster.client, jobs, tasks
+        self.index = {(job, numbers.start): task for task, (job, numbers) in enumerate(tasks)}
         self.distributions = [job.output.distribution() for job in jobs]
         self.topic = f"coadjoint-{uuid.uuid4().hex}"
         self.events: queue.SimpleQueue = queue.SimpleQueue()
-        self.waiting = list(range(len(tiles)))  # a heap
+        self.waiting = list(range(len(tasks)))  # a heap
         self.futures: dict[int, Any] = {}
-        self.sent: dict[Any, Any] = {}  # what workers hold for us: packages by job, members of tiles by ("own", tile)
+        self.sent: dict[Any, Any] = {}  # data on workers: packages by job, members by ("own", task)
         self.ready: dict[int, list[BatchResult]] = {}
-        self.next = 0  # the tile that is to be handed over next
-        self.finished: list[tuple[int, Any]] = []  # futures whose results are to be fetched
+        self.next = 0  # the task whose results are returned next
+        self.finished: list[tuple[int, Any]] = []  # futures whose results are not fetched yet
         self.fetching = False
         self.fetcher = ThreadPoolExecutor(1)
-        self.steps: dict[int, int] = {}  # of all members of tiles that have begun, as far as they were counted
-        self.by: dict[int, str] = {}  # the workers that have them
+        self.steps: dict[int, int] = {}  # reported steps of all members of the started tasks
+        self.workers: dict[int, str] = {}  # of the started tasks
         self.attempts: dict[int, int] = {}
-        self.stood: dict[int, int] = {}  # at the end of the last attempt
+        self.reached: dict[int, int] = {}  # steps at the end of the last attempt
         self.gone: float | None = None  # since when there is no scheduler
 
     def results(self) -> Generator[list[BatchResult]]:
-        """What became of the tiles, in their order."""
-        self.client.subscribe_topic(self.topic, lambda event: self.events.put(("told", event[1])))
+        """Yield the results of the tasks in their order."""
+        self.client.subscribe_topic(self.topic, lambda event: self.events.put(("report", event[1])))
         try:
-            for tile in range(len(self.tiles)):
-                while tile not in self.ready:
+            for task in range(len(self.tasks)):
+                while task not in self.ready:
                     self._turn()
-                self.next = tile + 1
-                yield self.ready.pop(tile)
+                self.next = task + 1
+                yield self.ready.pop(task)
         finally:
             self._close()
 
@@ -92,9 +92,9 @@ class Tasks:
             self.distributions[0].drain()
 
     def _turn(self) -> None:
-        """Hand out what there is room for, and take what comes."""
+        """Submit tasks and handle events."""
         self._check()
-        self._hand_out()
+        self._submit()
         with suppress(queue.Empty):
             event = self.events.get(timeout=_TICK)
             while True:
@@ -109,15 +109,15 @@ class Tasks:
             return
         self.gone = self.gone or time.monotonic()
         if status != "connecting" or time.monotonic() - self.gone > _GONE:
-            raise ClusterError(f"the scheduler at {self.cluster.address} is gone.{self._kept()}")
+            raise ClusterError(f"the scheduler at {self.cluster.address} is gone.{self._recovery()}")
 
-    def _kept(self) -> str:
+    def _recovery(self) -> str:
         note = self.jobs[0].output.recovery_hint()
-        return f"{note} resume=True goes on from there." if note else " With out= what was computed would be kept."
+        return f"{note} Pass resume=True to continue." if note else " Pass out= to save results of interrupted runs."
 
-    # Handing out.
+    # Submission.
 
-    def _hand_out(self) -> None:
+    def _submit(self) -> None:
         if self.gone is not None:
             return
         slots = self.cluster.slots()
@@ -125,16 +125,16 @@ class Tasks:
         room = min(most - len(self.futures), _BATCH)
         if room < min(_AHEAD // 2, len(self.waiting)):  # a few at once cost less
             return
-        ahead = self.next + 8 * slots + 64  # accumulators of later tiles wait here for those before them
+        ahead = self.next + 8 * slots + 64  # accumulators of later tasks wait in the client's memory
         chosen: list[int] = []
         while self.waiting and len(chosen) < room and self.waiting[0] < ahead:
             chosen.append(heapq.heappop(self.waiting))
         if not chosen:
             return
         reports = [
-            ReportConfig(self.topic, self.tiles[t][0], max(_OFTEN, slots / 40), self.cluster.closely) for t in chosen
+            ReportConfig(self.topic, self.tasks[t][0], max(_OFTEN, slots / 40), self.cluster.closely) for t in chosen
         ]
-        numbers = [self.tiles[t][1] for t in chosen]
+        numbers = [self.tasks[t][1] for t in chosen]
         keys = [f"{self.topic}-{t}-{uuid.uuid4().hex[:8]}" for t in chosen]
         packages, own = zip(*(self._packed(t) for t in chosen), strict=True)
         try:
@@ -143,63 +143,63 @@ class Tasks:
             )
         except Exception as error:
             if self.client.status == "running":
-                raise ClusterError(f"tiles cannot be sent to the cluster: {error}") from error
-            for tile in chosen:
-                heapq.heappush(self.waiting, tile)
+                raise ClusterError(f"tasks cannot be sent to the cluster: {error}") from error
+            for task in chosen:
+                heapq.heappush(self.waiting, task)
             return
-        for tile, future in zip(chosen, futures, strict=True):
-            self.futures[tile] = future
-            future.add_done_callback(lambda future, tile=tile: self.events.put(("over", tile, future)))
+        for task, future in zip(chosen, futures, strict=True):
+            self.futures[task] = future
+            future.add_done_callback(lambda future, task=task: self.events.put(("over", task, future)))
 
-    def _packed(self, tile: int) -> tuple[Any, Any]:
-        """The package of the job, and what the members of the tile have of their own."""
-        k, numbers = self.tiles[tile]
+    def _packed(self, task: int) -> tuple[Any, Any]:
+        """Return the package of the job, and the data of the members of the task."""
+        k, numbers = self.tasks[task]
         job = self.jobs[k]
         if k not in self.sent:
             package = pack(job.plan, job.program, self.distributions[k], self.cluster.about)
             self.sent[k] = self._send(package, len(package.data))
-        if ("own", tile) not in self.sent:
+        if ("own", task) not in self.sent:
             own = pack_members(job.plan, numbers)
-            self.sent["own", tile] = None if own is None else self._send(own, len(own))
-        return self.sent[k], self.sent["own", tile]
+            self.sent["own", task] = None if own is None else self._send(own, len(own))
+        return self.sent[k], self.sent["own", task]
 
     def _send(self, thing: Any, size: int) -> Any:
         if size <= _LARGE:
             return thing
         return self.client.scatter(thing, direct=self.cluster.direct, hash=False)
 
-    # What comes.
+    # Events.
 
-    def _over(self, tile: int, future: Any) -> None:
-        """A task has ended, somehow."""
-        if self.futures.get(tile) is not future:
+    def _over(self, task: int, future: Any) -> None:
+        """Handle the end of a task."""
+        if self.futures.get(task) is not future:
             return
         if future.status == "finished":
-            self.finished.append((tile, future))
+            self.finished.append((task, future))
             self._fetch()
         elif future.status == "error":
-            self._failed(tile, future.exception())
+            self._failed(task, future.exception())
         else:
-            self._failed(tile, CancelledError(f"the task was {future.status}"))
+            self._failed(task, CancelledError(f"the task was {future.status}"))
 
     def _fetch(self) -> None:
-        """Fetch the results that there are, unless that is under way."""
+        """Fetch available results, unless a fetch is in progress."""
         if self.finished and not self.fetching:
             self.fetching, batch, self.finished = True, self.finished, []
             self.fetcher.submit(self._fetched, batch)
 
     def _fetched(self, batch: list[tuple[int, Any]]) -> None:
-        """In a thread of its own, because a result that was lost with its worker is computed again."""
+        """Fetch results in a separate thread, because Dask repeats a task whose result was lost with its worker."""
         gather = lambda futures: self.client.gather(futures, direct=self.cluster.direct)
         try:
             results = gather([future for _, future in batch])
-            self.events.put(("got", list(zip((tile for tile, _ in batch), results, strict=True))))
+            self.events.put(("got", list(zip((task for task, _ in batch), results, strict=True))))
         except BaseException:
-            for tile, future in batch:
+            for task, future in batch:
                 try:
-                    self.events.put(("got", [(tile, gather(future))]))
+                    self.events.put(("got", [(task, gather(future))]))
                 except BaseException as error:
-                    self.events.put(("failed", tile, error))
+                    self.events.put(("failed", task, error))
         self.events.put(("idle",))
 
     def _idle(self) -> None:
@@ -207,64 +207,64 @@ class Tasks:
         self._fetch()
 
     def _got(self, results: list[tuple[int, WorkerResult | None]]) -> None:
-        for tile, back in results:
+        for task, back in results:
             if back is None:
-                self._failed(tile, CancelledError("the task was cancelled"))
+                self._failed(task, CancelledError("the task was cancelled"))
                 continue
-            job, numbers = self._of(tile)
-            whole = lambda acc, job=job: jax.tree.unflatten(jax.tree.structure(job.plan.accumulator_shape), acc)
+            job, numbers = self._of(task)
+            tree_of = lambda acc, job=job: jax.tree.unflatten(jax.tree.structure(job.plan.accumulator_shape), acc)
             for number, rows in zip(numbers, back.rows, strict=True):
-                self.distributions[self.tiles[tile][0]].collect(number, rows)
-            self._count(tile, job.plan.steps * job.plan.count_members(numbers), back.health)
-            accumulators = [None if acc is None else whole(acc) for acc in back.accumulators]
+                self.distributions[self.tasks[task][0]].collect(number, rows)
+            self._count(task, job.plan.steps * job.plan.count_members(numbers), back.health)
+            accumulators = [None if acc is None else tree_of(acc) for acc in back.accumulators]
             totals = [jax.tree.map(np.asarray, x) for x in back.totals]
             self._done(
-                tile, [BatchResult(*x) for x in zip(back.members, totals, accumulators, back.growth, strict=True)]
+                task, [BatchResult(*x) for x in zip(back.members, totals, accumulators, back.growth, strict=True)]
             )
 
-    def _done(self, tile: int, done: list[BatchResult]) -> None:
-        job, numbers = self._of(tile)
+    def _done(self, task: int, done: list[BatchResult]) -> None:
+        job, numbers = self._of(task)
         job.run.finish(numbers.start)
-        for kept in (self.futures, self.steps, self.by, self.attempts, self.stood):
-            kept.pop(tile, None)
-        self.sent.pop(("own", tile), None)
+        for table in (self.futures, self.steps, self.workers, self.attempts, self.reached):
+            table.pop(task, None)
+        self.sent.pop(("own", task), None)
         if numbers.stop == job.plan.n_batches:
-            self.sent.pop(self.tiles[tile][0], None)
-        self.ready[tile] = done
+            self.sent.pop(self.tasks[task][0], None)
+        self.ready[task] = done
 
-    def _failed(self, tile: int, error: Any) -> None:
-        """Try again, or give up."""
-        self.futures.pop(tile, None)
-        if self._may_try_again(tile, error):
-            heapq.heappush(self.waiting, tile)
+    def _failed(self, task: int, error: Any) -> None:
+        """Repeat a task, or record that it failed."""
+        self.futures.pop(task, None)
+        if self._may_try_again(task, error):
+            heapq.heappush(self.waiting, task)
             return
-        job, numbers = self._of(tile)
+        job, numbers = self._of(task)
         words = f"{type(error).__name__}: {error}"
         if job.plan.throw:
-            raise ClusterError(f"{job.plan.describe_batches(numbers)} failed. {words}{self._kept()}") from error
+            raise ClusterError(f"{job.plan.describe_batches(numbers)} failed. {words}{self._recovery()}") from error
         done = []
         for number in numbers:
-            self.distributions[self.tiles[tile][0]].mark_failed(number)
+            self.distributions[self.tasks[task][0]].mark_failed(number)
             count = job.plan.count_members(range(number, number + 1))
             unsolved, first = np.int64(count * job.plan.steps), np.int64(0)
             totals: Any = SolverTotals.zero()._replace(unsolved=unsolved, first_unsolved=first)  # type: ignore[arg-type]
             done.append(BatchResult(count, totals, None, failure=words))
-        self._done(tile, done)
+        self._done(task, done)
 
-    def _may_try_again(self, tile: int, error: Any) -> bool:
-        """Whether it may be the worker's fault, and did not happen too often."""
+    def _may_try_again(self, task: int, error: Any) -> bool:
+        """Return whether the worker may have caused the error, and attempts are left."""
         from distributed.scheduler import KilledWorker  # type: ignore[import-not-found]
 
-        job, numbers = self._of(tile)
-        what, at = job.plan.describe_batches(numbers), self.steps.get(tile, 0)
-        if at > self.stood.get(tile, 0):  # it came on meanwhile: with a store it goes on from there
-            self.attempts[tile] = 0
-        self.stood[tile] = at
+        job, numbers = self._of(task)
+        what, at = job.plan.describe_batches(numbers), self.steps.get(task, 0)
+        if at > self.reached.get(task, 0):  # it advanced; with a store it resumes there
+            self.attempts[task] = 0
+        self.reached[task] = at
         if isinstance(error, WorkerRejected):
             self.cluster.refuse(error.address, error.why)
-        elif isinstance(error, CancelledError):  # something that a worker held for us is lost, or the scheduler is
-            self.sent.pop(self.tiles[tile][0], None)
-            self.sent.pop(("own", tile), None)
+        elif isinstance(error, CancelledError):  # data on a worker are lost, or the scheduler is
+            self.sent.pop(self.tasks[task][0], None)
+            self.sent.pop(("own", task), None)
             if self.client.status != "running":
                 return True
         elif isinstance(error, KilledWorker):
@@ -273,38 +273,36 @@ class Tasks:
             say(f"{what}: {error}; it is run again.")
         else:
             return False
-        self.attempts[tile] = self.attempts.get(tile, 0) + 1
-        return self.attempts[tile] < ATTEMPTS
+        self.attempts[task] = self.attempts.get(task, 0) + 1
+        return self.attempts[task] < ATTEMPTS
 
-    def _told(self, news: dict[str, Any]) -> None:
-        """A worker tells how a tile goes."""
-        tile = self.places[news["job"], news["tile"]]
-        job, numbers = self._of(tile)
+    def _report(self, news: dict[str, Any]) -> None:
+        """Handle the report of a worker."""
+        task = self.index[news["job"], news["batch"]]
+        job, numbers = self._of(task)
         if "words" in news:
             say(f"worker {news['worker']}: {news['words']}")
             return
-        if tile not in self.futures:  # old news
+        if task not in self.futures:  # outdated
             return
         done: int = news["begin"] if "begin" in news else news["done"]
         step = done // job.plan.count_members(numbers)
         job.run.set_phase(numbers.start, f"backend ({job.program.backend}) of worker {news['worker']}", step)
         if "begin" not in news:
-            self._count(tile, done, Health(*news["health"]))
-        elif tile not in self.steps:
-            self.steps[tile] = done
-            self.by[tile] = news["worker"]
+            self._count(task, done, Health(*news["health"]))
+        elif task not in self.steps:
+            self.steps[task] = done
+            self.workers[task] = news["worker"]
             job.bar.begin(done)
-        elif self.by.get(tile) != news["worker"]:
-            self.by[tile] = news["worker"]
-            say(f"{job.plan.describe_batches(numbers)} goes on from step {step}, with worker {news['worker']}.")
+            say(f"{job.plan.describe_batches(numbers)} resumes from step {step}, on worker {news['worker']}.")
 
-    def _count(self, tile: int, done: int, health: Health) -> None:
-        """So many steps of a tile are done; those that are done again do not count."""
-        before = self.steps.setdefault(tile, 0)
+    def _count(self, task: int, done: int, health: Health) -> None:
+        """Add reported steps of a task to the progress bar; repeated steps do not count."""
+        before = self.steps.setdefault(task, 0)
         if done > before:
-            self.steps[tile] = done
-            self._of(tile)[0].bar.add_remote(done - before, health)
+            self.steps[task] = done
+            self._of(task)[0].bar.add_remote(done - before, health)
 
-    def _of(self, tile: int) -> tuple[RunContext, range]:
-        job, numbers = self.tiles[tile]
+    def _of(self, task: int) -> tuple[RunContext, range]:
+        job, numbers = self.tasks[task]
         return self.jobs[job], numbers

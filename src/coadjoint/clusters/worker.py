@@ -1,4 +1,4 @@
-"""What runs on a worker: a tile, by the engine's own loop."""
+"""Tasks on a worker, run by the loop of the runtime."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from .serialization import RunPackage, differences, environment, unpack, with_me
 
 
 class WorkerRejected(RuntimeError):
-    """A worker that cannot take part: its address, and why."""
+    """A worker that cannot compute the run: its address and the reason."""
 
     def __init__(self, address: str, why: str):
         super().__init__(address, why)
@@ -31,12 +31,10 @@ class WorkerRejected(RuntimeError):
 
 
 class WorkerResult(NamedTuple):
-    """What a worker sends back of each of some tiles, and how all of them are. With a store there are no rows."""
+    """The results of some batches that a worker sends to the client. With a store there are no rows."""
 
     members: list[int]
-    totals: list[
-        SolverTotals
-    ]  # plain numbers: arrays would keep the whole message alive as long as they live themselves
+    totals: list[SolverTotals]  # plain numbers, because an array keeps the memory of the complete message alive
     accumulators: list[list | None]
     growth: list[float]
     rows: list[Any]
@@ -44,7 +42,7 @@ class WorkerResult(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A run that was unpacked."""
+    """An unpacked run."""
 
     plan: Plan
     program: Program
@@ -55,7 +53,7 @@ _runs: LRUCache[_Run] = LRUCache(16)
 
 
 class ReportConfig(NamedTuple):
-    """How a worker tells how a tile goes: under which topic, for which job, how often, and whether it looks closely."""
+    """The reports of a worker: their topic, job and interval, and whether they include the health of members."""
 
     topic: str
     job: int
@@ -63,8 +61,8 @@ class ReportConfig(NamedTuple):
     closely: bool
 
 
-def run_remote(package: RunPackage, own: bytes | None, numbers: range, told: ReportConfig) -> WorkerResult | None:
-    """Run some tiles as one; None if nobody waits for them any more."""
+def run_remote(package: RunPackage, own: bytes | None, numbers: range, config: ReportConfig) -> WorkerResult | None:
+    """Run some batches in one launch; return None if the task was cancelled."""
     from distributed import get_worker  # type: ignore[import-not-found]
 
     worker = get_worker()
@@ -73,13 +71,13 @@ def run_remote(package: RunPackage, own: bytes | None, numbers: range, told: Rep
     if own is not None:
         plan = with_members(plan, numbers, own)
         program = prepare_program(plan)
-    head = {"job": told.job, "tile": numbers.start, "worker": worker.address}
-    reporter = Reporter(plan, told, lambda **words: worker.log_event(told.topic, head | words))
+    head = {"job": config.job, "batch": numbers.start, "worker": worker.address}
+    reporter = Reporter(plan, config, lambda **words: worker.log_event(config.topic, head | words))
     cancelled = CancelToken()
     if cancelled.is_set():  # before a store is touched
         return None
     try:
-        with MonitoredRun(plan, lambda words: reporter.tell(words=words)) as watched, program.device_context():
+        with MonitoredRun(plan, lambda words: reporter.send(words=words)) as watched, program.device_context():
             with run.remote.output(plan, program, numbers, cancelled) as output:
                 done = run_batches(RunContext(plan, program, output, reporter, watched), numbers)
                 rows = run.remote.rows(output)
@@ -101,8 +99,8 @@ def _opened(package: RunPackage, address: str) -> _Run:
     if wrong:
         raise WorkerRejected(address, "; ".join(wrong))
     plan, remote = unpack(package)
-    if plan.batch_size != package.about["tile"]:
-        raise WorkerRejected(address, "it would cut members into other tiles, because JAX's default device is another")
+    if plan.batch_size != package.about["batch_size"]:
+        raise WorkerRejected(address, "its batches would have another size, because its default device of JAX differs")
     try:
         return _Run(plan, prepare_program(plan), remote)
     except ValueError as error:  # no native code on this machine
@@ -110,7 +108,7 @@ def _opened(package: RunPackage, address: str) -> _Run:
 
 
 class CancelToken:
-    """Set when nobody waits any more for the task of this thread, or when the worker goes away."""
+    """Set if the task of this thread is cancelled, or if the worker closes."""
 
     def is_set(self) -> bool:
         from distributed import get_worker  # type: ignore[import-not-found]
@@ -121,10 +119,10 @@ class CancelToken:
 
 
 class Reporter:
-    """Watches a tile and tells the client now and then, in few words."""
+    """Observes a task and sends short reports to the client at intervals."""
 
-    def __init__(self, plan: Plan, how: ReportConfig, tell: Callable[..., None]):
-        self.plan, self.how, self.tell = plan, how, tell
+    def __init__(self, plan: Plan, config: ReportConfig, send: Callable[..., None]):
+        self.plan, self.config, self.send = plan, config, send
         self.done, self.last = 0, time.monotonic()
         self.at: tuple[StepState, Any] | None = None
 
@@ -135,22 +133,22 @@ class Reporter:
         pass
 
     def begin(self, done: int) -> None:
-        """From this step on; tiles that began with other steps follow later."""
+        """Report the first step; batches that begin at other steps report later."""
         self.done += done
-        self.tell(begin=self.done)
+        self.send(begin=self.done)
 
     def add(self, more: int, points: StepState, mu0: Any) -> None:
-        """On the way."""
+        """Report progress."""
         self.done += more
         self.at = points, mu0
         now = time.monotonic()
-        if now - self.last >= self.how.often:
+        if now - self.last >= self.config.often:
             self.last = now
-            self.tell(done=self.done, health=list(self.health()))
+            self.send(done=self.done, health=list(self.health()))
 
     def add_remote(self, more: int, health: Health) -> None:
-        """Nobody tells a worker."""
+        """Do nothing: a worker receives no reports."""
 
     def health(self) -> Health:
-        """How the members are."""
-        return health_of(self.plan, *self.at) if self.at is not None and self.how.closely else NOTHING
+        """Return the health of the members."""
+        return health_of(self.plan, *self.at) if self.at is not None and self.config.closely else NOTHING

@@ -35,7 +35,7 @@ MEMBERS = {"params": np.linspace(1.0, 4.0, 66).reshape(22, 3), "mu0": MU0 + np.l
 
 @pytest.fixture(scope="module", autouse=True)
 def small_tiles():
-    """Six tiles, the last one half empty."""
+    """Six batches, the last one half empty."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "MAX_BATCH_SIZE", 4)
         yield
@@ -249,14 +249,14 @@ def test_workers_of_our_own_do_not_hear_ctrl_c():
         assert list(client.run(heard).values()) == [(False, "spawn")]
 
 
-def failing(tile):
-    """On a worker, from now on: this tile fails."""
+def failing(batch):
+    """On a worker, from now on: this batch fails."""
     from coadjoint.clusters import worker
 
     usual = worker.run_batches
 
     def run_batches(context, numbers):
-        if tile in numbers:
+        if batch in numbers:
             raise ZeroDivisionError("by hand")
         return usual(context, numbers)
 
@@ -365,7 +365,7 @@ def test_somebody_who_does_not_answer(client, tmp_path, monkeypatch):
     monkeypatch.setattr(connect, "_REPLY", 5.0)
     with monkeypatch.context() as patch:
         patch.setattr(client, "run", lambda *_, **__: dict.fromkeys(client.nthreads(), OSError("gone")))
-        with pytest.raises(ClusterError, match=r"the workers of tcp://.* die when they are asked what they have"):
+        with pytest.raises(ClusterError, match=r"the workers of tcp://.* die when coadjoint contacts them"):
             ensemble(on=client, out=tmp_path / "run.zarr")
     assert not list(tmp_path.iterdir())
 
@@ -482,7 +482,7 @@ def test_two_clients_on_one_store(client, tmp_path):
     assert files(path) == before
 
 
-def test_a_worker_that_comes_later_and_differs_gets_no_tiles(client, capsys):
+def test_a_worker_that_comes_later_and_differs_receives_no_tasks(client, capsys):
     """Asked when all is well, and then one of them changes."""
     from coadjoint.clusters import connect
 
@@ -501,7 +501,7 @@ def test_a_worker_that_comes_later_and_differs_gets_no_tiles(client, capsys):
     client.run(shown, "stepcompiler.NUMERICS_VERSION", stepcompiler.NUMERICS_VERSION, workers=[worker])
     np.testing.assert_array_equal(there.mu, ensemble().mu)
     said = capsys.readouterr().err
-    assert f"worker {worker} gets no tiles: the numerics version is 99" in said
+    assert f"worker {worker} receives no tasks: the numerics version is 99" in said
 
 
 def test_the_command(client, tmp_path, monkeypatch):
@@ -526,7 +526,7 @@ def test_the_command(client, tmp_path, monkeypatch):
 
 
 def test_a_store_that_a_cluster_still_writes_is_left_alone(tmp_path):
-    """A worker that was cut off has the lock of its tile: a run without a cluster is told; what is left behind goes."""
+    """A worker that was cut off has the lock of its batch: other runs raise an error; temporary files go."""
     from coadjoint.store.locks import batch_lock
 
     path = tmp_path / "run.zarr"
@@ -635,7 +635,7 @@ print(system.energy(m), system.drift(m))
 @pytest.mark.parametrize("case", [c for c in feature_table.FAST if c["run"] != "solve"], ids=feature_table.name)
 def test_combinations(client, case, tmp_path, monkeypatch):
     """The table of features, on a cluster: the same bits."""
-    if case["run"] == "ensemble, many tiles":
+    if case["run"] == "ensemble, many batches":
         monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
     runs = [
         feature_table.run(case, on, feature_table.STEPS, None if case["sink"] == "memory" else tmp_path / f"{k}.zarr")
@@ -691,7 +691,7 @@ def test_workers_of_our_own_that_die_while_they_start(tmp_path, whole):
 
 @pytest.mark.slow
 def test_a_worker_that_hangs(whole, tmp_path):
-    """It stands still, with the lock of its tile in hand, until Dask ends it."""
+    """It stands still, with the lock of its batch in hand, until Dask ends it."""
     import dask
 
     with (
@@ -726,7 +726,9 @@ def test_a_scheduler_that_goes_away(whole, tmp_path):
             ensemble(on=client)
             threading.Timer(1.5, scheduler.kill).start()
             began = time.monotonic()
-            with pytest.raises(ClusterError, match=r"the scheduler at tcp://.* is gone\. .*run\.zarr holds .* resume="):
+            with pytest.raises(
+                ClusterError, match=r"the scheduler at tcp://.* is gone\. .*run\.zarr contains .* resume="
+            ):
                 cj.ensemble(SYSTEM, MU0, **LONG, out=path, on=client)
             assert time.monotonic() - began < 45
             early = in_time()

@@ -103,7 +103,7 @@ ENSEMBLES = {
     "again": lambda: ensemble(),
     "another key": lambda: ensemble(key=9),
     "another t1, dt, save_every": lambda: ensemble(t1=3.0, dt=0.05, save_every=4),
-    "fewer members of a tile": lambda: ensemble(members=3),
+    "fewer members of a batch": lambda: ensemble(members=3),
     "another state": lambda: ensemble(mu0=(0.0, 0.0, 1.0)),
     "other states": lambda: ensemble(mu0=np.eye(3)[[0, 1, 2, 0]]),
     "other params": lambda: ensemble(params={"k": np.arange(4.0) + 1}),

@@ -1,4 +1,4 @@
-"""Ensembles: member k is the trajectory of path k, whatever its neighbours, tiles and devices; and statistics."""
+"""Ensembles: member k is the trajectory of path k, whatever its neighbours, batches and devices; and statistics."""
 
 import os
 
@@ -134,7 +134,7 @@ def test_progress(capsys):
     assert len(err) == 1 and err[0].startswith("solving: 100/100 steps")  # 5 members, 20 steps
 
 
-# Neighbours, tiles, order, devices.
+# Neighbours, batches, order, devices.
 
 
 def test_the_number_of_members_changes_nothing():

@@ -134,7 +134,7 @@ def test_a_run_goes_from_a_cpu_to_a_gpu_and_back(emulated, tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
-def test_tiles_of_a_store_that_stand_elsewhere_go_on_from_there(emulated, tmp_path, monkeypatch):
+def test_batches_at_other_steps_resume_from_there(emulated, tmp_path, monkeypatch):
     """As a CPU leaves them that was stopped: some at the end, some half-way, some not begun."""
     system, mu0 = spinning()
     about = {"members": 37, "dt": 0.01, "key": 3, "integrator": cj.HeunMK(), "out": tmp_path / "run.zarr"}

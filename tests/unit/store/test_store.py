@@ -573,7 +573,7 @@ def test_a_kill_during_creation_leaves_nothing_in_the_way(tmp_path, usual):
 
 
 def test_few_files(tmp_path, monkeypatch):
-    """Small accumulators are kept in checkpoints, totals of many tiles in one file, checkpoints packed at the end."""
+    """Small accumulators are kept in checkpoints, totals of many batches in one file, checkpoints packed at the end."""
     monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 4)
     run = {"members": 4 * 40, "reduce": cj.Mean(), "save_every": 10, "integrator": cj.HeunMK(), "dt": 0.1, "key": 0}
     path, whole = tmp_path / "run.zarr", tmp_path / "whole.zarr"

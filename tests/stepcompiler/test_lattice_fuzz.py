@@ -76,7 +76,7 @@ def runs(lattice, N, members):
     rng = np.random.default_rng([lattice.seed, N])
     params, start = params_of(N, lattice.seed), rng.standard_normal(3 * N)
     dS = 0.1 * rng.standard_normal((STEPS, N))
-    method = cj.HeunMK() if members else cj.EulerMaruyamaMK()
+    method = (cj.HeunMK if members else cj.EulerMaruyamaMK)(remove_stabiliser=False)
     given = {"t1": STEPS * DT, "dt": DT, "integrator": method}
     given |= {"driver": cj.Increments(dS)} if lattice.noise else {}
     system = system_of(lattice, N, params)

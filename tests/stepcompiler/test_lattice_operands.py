@@ -43,7 +43,7 @@ FORCINGS = {
     "uniform numbers in a loop": lambda m: jax.lax.map(lambda s: s * jnp.ones(3) + jnp.arange(3.0), spins(m)),
 }
 SYSTEMS = {name: (h, {"params": {"B": B, "J": J}}) for name, h in ENERGIES.items()}
-SYSTEMS |= {name: (nothing, {"forcing": lambda m, g=g: g(m).reshape(-1)}) for name, g in FORCINGS.items()}
+SYSTEMS |= {name: (nothing, {"forcing": lambda m, own=g: own(m).reshape(-1)}) for name, g in FORCINGS.items()}
 
 
 @pytest.fixture

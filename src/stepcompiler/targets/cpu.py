@@ -202,8 +202,9 @@ def link_text(text: str, name: str, level: int = 3) -> tuple[Any, int]:
         module, target = optimized(text, level)
         return target.emit_object(module)
 
+    machine = _machine(level)  # raises if native code does not support the processor
     code = llvm.ObjectFileRef.from_data(cached_object(_identity(text, level), make))
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(level))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(code)
     engine.finalize_object()
     address = engine.get_function_address(name)

@@ -1,4 +1,4 @@
-"""A bounded cache for what takes long to make."""
+"""A bounded cache for values that take long to compute."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class _Entry(Generic[T]):
-    """A value that is made by the first thread that asks, while others wait."""
+    """A value that the first thread computes, while others wait."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -17,13 +17,13 @@ class _Entry(Generic[T]):
 
 
 class LRUCache(Generic[T]):
-    """The values for at most `maxsize` keys; the one that was asked for longest ago is forgotten first.
+    """The values for at most `maxsize` keys; the least recently used is removed first.
 
         cache = LRUCache(256)
         value = cache.get(key, make)     # make() only if it is not there
 
-    Several threads may ask at once: each value is made once, and values of different keys are made side by side.
-    What `make` raises is raised, and kept by nobody.
+    The cache is thread-safe: each value is computed once, and values of different keys concurrently.
+    An error of `make` is raised, and nothing is cached.
     """
 
     def __init__(self, maxsize: int = 256):

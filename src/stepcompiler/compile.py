@@ -142,19 +142,19 @@ def _traced(
 
 
 class SharedWords(NamedTuple):
-    """What a kernel reads of the shared numbers, as a function of these and as a traced program."""
+    """The shared inputs of a kernel, as a function of the shared arrays and as a traced program."""
 
     words: Callable[[list], np.ndarray]
     program: jex.ClosedJaxpr
 
 
 class Lowered(NamedTuple):
-    """A step as code, and what it reads of the shared numbers."""
+    """A compiled step and its shared inputs."""
 
     attempts: list[Attempt]  # at the step, of which the first that is valid is taken
-    names: list[Value]  # of what it reads of the shared numbers
+    names: list[Value]  # of the shared inputs
     operations: int
-    uniforms: SharedWords  # what these are
+    uniforms: SharedWords  # their values
 
 
 def lowered(
@@ -165,14 +165,14 @@ def lowered(
     limit: int,
     copies: int | None = None,
 ) -> Lowered:
-    """A step as code: by programs that take shared numbers with the given patterns and other arguments, one or two.
+    """Lowers a step, from one or two programs of shared numbers with the given patterns and other arguments.
 
-    The first takes what is likely for true; where that does not come out valid, the second does it.
+    The first assumes that `likely` conditions hold. If its result is not valid, the second takes the step.
     """
     made: list[Any] = []
 
     def write(shared: list[Array]) -> list[Array]:
-        """Writes the step; what it reads of the shared numbers comes out."""
+        """Lower the step and return its shared inputs."""
         ctx = lowering_context(code, limit, copies=copies)
         given = [*(_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)), *args]
         attempts = [emit_step(ctx, programs[0], given)]
@@ -190,7 +190,7 @@ def lowered(
 
 
 def _sampled(code: Code, sampler: PathSampler, columns: tuple, member: Value, limit: int) -> tuple[Callable, Draw]:
-    """The code that draws a pair of steps; what it reads of the shared numbers is computed as for any other code."""
+    """Lower the sampler of a pair of steps; its shared inputs are computed as for the step."""
     structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype, _ in sampler.shared]
     counter = jax.ShapeDtypeStruct((), jnp.int64)
     closed = jax.make_jaxpr(lambda shared, member, k: sampler.pair(shared, member, k, columns))(
@@ -211,14 +211,14 @@ def _sampled(code: Code, sampler: PathSampler, columns: tuple, member: Value, li
     uniforms = _by_words(jax.make_jaxpr(write)(structs))
     rows, names = made
     for x in (*rows[0], *rows[1]):
-        code.text(x)  # what comes out is used
+        code.text(x)  # the result is used
     lines, block = code.written(), code.block
     code.lines, code.block, code.called = outside
     return uniforms, Draw(lines, block, k, names, *rows)
 
 
 def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], np.ndarray]:
-    """What a program of the shared numbers gives, as words; those of the numbers met last are kept."""
+    """Return the results of a program of the shared numbers as words; the last results are cached."""
     kept: LRUCache[np.ndarray] = LRUCache(8)
     run = numpy_function(program)
 
@@ -235,7 +235,7 @@ def _by_words(program: jex.ClosedJaxpr) -> Callable[[list], np.ndarray]:
 
 
 def _with_pattern(x: Array, constant_pattern: Any) -> LaneArray:
-    """The lanes of shared numbers, those of the pattern known."""
+    """Return the lanes of shared numbers; those of the pattern are constants."""
     shape, dtype, fixed = constant_pattern
     if np.dtype(dtype).kind == "c":
         shape, dtype = (*shape, 2), part_of(dtype)

@@ -77,7 +77,7 @@ class _Rule:
         self.out_structure: Any = None  # follows from the rest
 
     def tree(self, arrays: Sequence, constants: bool = True) -> tuple:
-        """The arguments whose leaves these are; without the constants, their tangents."""
+        """Return the arguments with these leaves, or their tangents, without the constants."""
         leaves: list[Any] = [None] * self.structure.num_leaves
         for i, x in zip(self.at, arrays, strict=True):
             leaves[i] = x
@@ -95,7 +95,7 @@ class _Rule:
 
     @property
     def has_transpose(self) -> bool:
-        """Whether the function has a transpose of its own."""
+        """Whether the function has a transpose rule."""
         return self.of.transposed is not None
 
     def transposed(self, arrays: Sequence, cts: Sequence) -> list:
@@ -139,11 +139,11 @@ class _Mapped:
 
     @property
     def has_transpose(self) -> bool:
-        """Whether the function has a transpose of its own."""
+        """Whether the function has a transpose rule."""
         return self.rule.has_transpose
 
     def transposed(self, arrays: Sequence, cts: Sequence) -> list:
-        """Those of each element; what the elements share has their sum."""
+        """Return the cotangents of each element, summed for arguments that the elements share."""
         linear = [i for i, x in enumerate(arrays) if x is None]
         axes = [None if x is None else a for x, a in zip(arrays, self.axes, strict=True)]
         out = jax.vmap(self.rule.transposed, (axes, 0))(list(arrays), list(cts))
@@ -160,7 +160,7 @@ class _Mapped:
 
 
 def _open(closed: jex.ClosedJaxpr) -> tuple[jex.ClosedJaxpr, list]:
-    """A program whose constants have become its first arguments."""
+    """Return a program whose constants are its first arguments."""
     jaxpr = closed.jaxpr
     if closed.consts:
         info = jaxpr.debug_info._replace(arg_names=None)

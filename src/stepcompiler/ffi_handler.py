@@ -242,7 +242,7 @@ def _divided() -> str:
 
 
 def _part_function() -> str:
-    """What a thread does."""
+    """Return the code of a thread."""
     lines = []
     for i, name in enumerate(_PART):
         kind = "i64" if name in "groups until base every first rows slots".split() else "ptr"
@@ -276,7 +276,7 @@ class Handler:
         self._rebuild()
 
     def add(self, key: int, address: int) -> None:
-        """Make a kernel known."""
+        """Register a kernel."""
         if key not in self.known:
             self.known[key] = address
             self._rebuild()

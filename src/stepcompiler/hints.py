@@ -111,7 +111,7 @@ def wrapped(eqn: Any) -> jex.ClosedJaxpr:
 
 
 def parts_of_unlikely(eqn: Any, xs: Sequence) -> tuple[Any, list]:
-    """The condition of an `unlikely` equation with these operands, and what it returns where that is false."""
+    """Return the condition of an `unlikely` equation, and its results where the condition is false."""
     first = eqn.params["first"]
     return xs[first], list(xs[first + 1 : first + 1 + len(eqn.outvars)])
 
@@ -170,7 +170,7 @@ def _jvp(primals: Sequence, tangents: Sequence, *, jaxpr: jex.ClosedJaxpr, **_: 
 
 def _batch(primitive: Any) -> Callable:
     def rule(args: Sequence, dims: Sequence, *, jaxpr: jex.ClosedJaxpr, **params: Any) -> tuple:
-        """All mapped axes lead. What `unlikely` returns otherwise has the axis too, as its results have."""
+        """Move mapped axes to the front. The default results of `unlikely` get the axis, too."""
         mapped = lambda d: d is not None
         size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if mapped(d))
         args = [jnp.moveaxis(x, d, 0) if mapped(d) else x for x, d in zip(args, dims, strict=True)]

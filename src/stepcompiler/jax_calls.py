@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class CallResult(NamedTuple):
-    """The state, saved words and numbers of the next steps after a call, and states that were kept on the way."""
+    """The state, saved words and step numbers after a call, and the states saved for the adjoint."""
 
     state: Array  # (groups, words, width)
     saved: Array  # (groups, slots, words, width)
@@ -64,7 +64,7 @@ def register(kernel: Kernel, full: Callable[[], Kernel | None]) -> None:
 
 
 def shared_words(kernel: Kernel, shared: Sequence) -> Array:
-    """The words that a kernel reads of the shared arrays, as part of what JAX traces."""
+    """Return the shared inputs of a kernel as words, inside a traced computation."""
     out = jax.core.eval_jaxpr(
         kernel.shared_program.jaxpr, kernel.shared_program.consts, *(jnp.asarray(x) for x in as_reals(list(shared)))
     )
@@ -167,7 +167,7 @@ def _arrays(flat: np.ndarray, sizes: Sequence[int], signature: Sequence) -> list
 
 
 def _guarded(until: int, *pointers: int) -> None:
-    """No exception may cross the frames of XLA: a step that is not taken shows in its result."""
+    """Catch all exceptions, because none may cross frames of XLA; the results show steps that were not taken."""
     try:
         _resume_full(until, *pointers)
     except Exception as error:
@@ -178,7 +178,7 @@ _resume = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * len(POINTE
 
 
 def _run_in_python(counts, n, state, shared, member, path, added, numbers):
-    """What the handler does, in Python."""
+    """The handler in Python."""
     given = {"of.shared": shared, "of.member": member, "of.path": path, "of.added": added, "of.numbers": numbers}
     given = {k: np.ascontiguousarray(x) for k, x in given.items()} | {"of.counts": np.array(counts)}
     c = dict(zip(COUNTS, map(int, given["of.counts"]), strict=True))

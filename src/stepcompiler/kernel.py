@@ -1,4 +1,4 @@
-"""What `compile_step` takes and returns: the signature of a step, the compiled kernel and its buffers."""
+"""The interface of `compile_step`: the signature of a step, the compiled kernel and its buffers."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -159,7 +159,7 @@ CASES = {
     # Paths.
     "key and driver": (solve(NOISY, key=0, driver=cj.Brownian(0)), ValueError, "give key or driver, not both"),
     "neither key nor driver": (solve(NOISY), ValueError, r"the system has 2 noise\(s\): give key= .* or driver="),
-    "key 1.5": (solve(NOISY, key=1.5), TypeError, "key must be a whole number or a JAX key, not 1.5"),
+    "key 1.5": (solve(NOISY, key=1.5), TypeError, "key must be an integer or a JAX key, not 1.5"),
     "key negative": (solve(NOISY, key=-3), ValueError, "key must be at least 0, not -3"),
     "driver an array": (
         solve(NOISY, driver=np.zeros((10, 2))),

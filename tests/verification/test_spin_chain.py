@@ -145,7 +145,7 @@ def test_derivatives_with_respect_to_the_parameters():
         ({"n": 4, "S0": np.zeros((3, 3))}, ValueError, r"S0 must have shape \(4, 3\), not shape \(3, 3\)"),
         ({"n": 4, "S0": np.full((4, 3), np.inf)}, ValueError, "S0 must be finite"),
         ({"key": -1}, ValueError, "key must be at least 0"),
-        ({"key": "a"}, TypeError, "key must be a whole number or a JAX key"),
+        ({"key": "a"}, TypeError, "key must be an integer or a JAX key"),
     ],
 )
 def test_what_is_wrong_is_said(kwargs, error, message):

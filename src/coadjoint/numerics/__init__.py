@@ -1,1 +1,1 @@
-"""Numerics that knows JAX alone: series, root finding, random numbers, traced functions, checks of arguments."""
+"""Numerics that depends only on JAX: series, root finding, random numbers, traced functions, checks of arguments."""

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def array_from(name: str, value: Any, folder: Path | None = None) -> Any:
-    """The array in a file where `value` is a path, relative to `folder`; anything else is given back as it is.
+    """Return the array in a file if `value` is a path, relative to `folder`; return other values unchanged.
 
     A .npy file; a Zarr array, or a Zarr group that holds a single one ("field.zarr", or "field.zarr/omega" for one of
     several); a NetCDF file in the same way ("field.nc", "field.nc/vorticity").

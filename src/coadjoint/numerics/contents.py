@@ -17,7 +17,7 @@ def content_key(value: Any) -> Hashable:
     """A key that is equal for two values with the same contents.
 
     The contents of a function are its code, the values that it has captured and the global values that it uses. A value
-    that can be imported is known by its name. An object that can neither be imported nor pickled equals itself alone.
+    that can be imported is identified by its name. An object that can neither be imported nor pickled equals itself.
     """
     found = _Contents()
     text = repr(found.of(value))
@@ -26,7 +26,7 @@ def content_key(value: Any) -> Hashable:
 
 
 class _Itself:
-    """Equal to itself alone; keeps its object alive, so that no other one can have its place."""
+    """Equal only to itself; keeps its object alive, so that its identity stays unique."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -42,7 +42,7 @@ class _Contents:
     """Takes values apart into plain tuples."""
 
     def __init__(self):
-        self.alone: list[Any] = []  # what has no contents to be compared
+        self.alone: list[Any] = []  # without contents to compare
         self.inside: list[int] = []  # functions on the way to the one at hand, which may call themselves
 
     def of(self, x: Any) -> tuple:
@@ -107,13 +107,13 @@ class _Contents:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """The names that a function looks up, those of functions inside of it included."""
+    """Return the names that a function and its nested functions look up."""
     inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _imported(module: Any, name: Any) -> Any:
-    """What another process finds under a name in a module."""
+    """Return the object that another process would import under a name of a module."""
     found = sys.modules.get(module) if isinstance(module, str) else None
     for part in str(name).split("."):
         found = getattr(found, part, None)

@@ -11,8 +11,8 @@ from stepcompiler.derivatives import custom_derivative
 from stepcompiler.hints import likely
 
 _TOL = 1e-13  # of b − Ay, relative to y; the last correction is added all the same
-_MOST = 60  # iterations: an equation whose own fixed points converged needs fewer
-_FORMED = 64  # unknowns up to which A is formed where the iteration fails
+_MOST = 60  # iterations: fewer are needed if the fixed-point iteration of the equation converged
+_FORMED = 64  # unknowns up to which A is formed if the iteration fails
 
 Vector = Float[Array, " n"]
 Linear = Callable[[Vector], Vector]

@@ -1,7 +1,7 @@
-"""The iteration of an implicit step: corrections until what is left is below a tolerance, and the report of it.
+"""The iteration of an implicit step: corrections until the remaining error is below a tolerance, and its report.
 
-Every iteration is a `while_loop` that starts only if there is work left, so that under `vmap` a fallback nobody needs
-costs nothing and a member that has converged is frozen while its neighbours go on.
+Every iteration is a `while_loop` that starts only if needed. So under `vmap` an unused fallback costs nothing, and a
+member that has converged is frozen while others iterate.
 
 The size |x| of an unknown is Euclid's, but that of a direct sum is that of the largest of its parts: round-off is then
 the same beside it however many parts there are, and each part is solved as well as it would be alone.
@@ -18,12 +18,12 @@ from stepcompiler.hints import unlikely
 
 Vector = Float[Array, " n"]
 SquaredSize = Callable[[Vector], Float[Array, "..."]]  # x ↦ |x|² of each part, or of all of x as one number
-Squared = tuple[Float[Array, ""], Float[Array, ""]]  # two numbers, whose quotient is the square of another one
-Correction = Callable[[Vector], tuple[Vector, PyTree]]  # x ↦ its correction, and what is known of x besides
+Squared = tuple[Float[Array, ""], Float[Array, ""]]  # two numbers; their quotient is the square of a scaled size
+Correction = Callable[[Vector], tuple[Vector, PyTree]]  # x ↦ its correction, and further results at x
 
-_MARGIN = 1e-3  # what is foreseen must be this much below tol: it has a sign, and adds up over steps in the energy
+_MARGIN = 1e-3  # safety factor of predicted errors, whose signs are equal, so that they add up over steps in the energy
 TINY = 1e-10  # a correction δ this small has δ² below round-off
-_FAST = 0.0625  # the squared rate ¼, below which the next correction can be foreseen
+_FAST = 0.0625  # the squared rate ¼, below which the next correction is predicted
 _SMALL = 1 / 32  # beside x: a first correction that shows that x was near the root
 _STALLED = 1e-11  # a residual this small (scaled) that no longer falls has met round-off
 
@@ -70,7 +70,7 @@ def _root_of_quotient(left2: Array, scale2: Array) -> Array:
 
 
 class IterationState(NamedTuple):
-    """Where an iteration stands. Sizes are kept squared: roots and quotients would cost as much as the step itself."""
+    """The state of an iteration. Sizes are squared: roots and quotients would cost as much as the step itself."""
 
     x: Vector
     size2: Float[Array, ""]  # |x|² before the last correction
@@ -80,24 +80,24 @@ class IterationState(NamedTuple):
     done: Bool[Array, ""]  # converged
     lost: Bool[Array, ""]  # diverging: stop iterating
     last: Vector | None = None  # the last correction, with …
-    known: PyTree = None  # … what was found beside the equation before it, at x − last
+    known: PyTree = None  # … and the further results at x − last
 
     def moved(self, step: Vector, squares: SquaredSize) -> "IterationState":
         """After a first correction."""
         return self._replace(x=self.x + step, step2=largest(squares(step)), iterations=self.iterations + 1)
 
     def needs_second_order(self, tol: float) -> Bool[Array, ""]:
-        """Whether what is of the size |x|² |last correction|/6 counts."""
+        """Whether errors of the size |x|² |last correction|/6 are above the tolerance."""
         return self.step2 * self.size2 > (6.0 * _MARGIN * tol) ** 2
 
     def left(self) -> Squared:
-        """What is left to correct, scaled by x: the last correction times the rate at which corrections fall."""
+        """The remaining error, scaled by x: the last correction times the rate at which corrections fall."""
         fast = self.step2 < _FAST * self.before2
         left2 = jnp.where(fast, self.step2 * self.step2, self.step2)
         return left2, jnp.where(fast, self.before2 * self.size2, self.size2)
 
     def info(self, left: Squared | None = None) -> SolveInfo:
-        """The report, if it is known with what is left to correct."""
+        """Return the report for a remaining error."""
         left = self.left() if left is None else left
         return SolveInfo(self.iterations, _root_of_quotient(*left), self.done, squares=left)
 
@@ -113,7 +113,7 @@ def largest(squares: Float[Array, "..."]) -> Float[Array, ""]:
 
 
 def explicit_info(x: Array) -> SolveInfo:
-    """The report of a step with nothing to solve: it fails only if the result is not finite."""
+    """Return the report of an explicit step: it fails only if the result is not finite."""
     ok = jnp.all(jnp.isfinite(x))
     return SolveInfo(jnp.zeros((), int), jnp.zeros(()), ok)
 
@@ -129,7 +129,7 @@ def iterate(
     extra_squared_norm: Float[Array, "..."] | float = 0.0,
     needs_second_order: bool = False,
 ) -> IterationState:
-    """x ← x + correction(x) until what is left to correct, scaled by x, is below tol, or no longer falls at round-off.
+    """x ← x + correction(x) until the remaining error, scaled by x, is below tol, or stagnates at round-off.
 
     What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
     (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
@@ -167,7 +167,7 @@ def iterate_near(
     squares: SquaredSize = dot,
     extra_squared_norm: Float[Array, "..."] | float = 0.0,
 ) -> tuple[IterationState, Squared]:
-    """`iterate` after a first correction from near the root: mostly another one is all; and what is left to correct.
+    """`iterate` after a first correction near the root: usually one more correction suffices. Return its error, too.
 
     Only where it is not, corrections are made as by `later()`, and it is asked whether it was near at all: if the first
     correction was not small beside x, whether what had led there was `moderate`.
@@ -208,7 +208,7 @@ def _corrected(
     extra_squared_norm: Float[Array, "..."] | float,
     needs_second_order: bool,
 ) -> tuple[IterationState, Bool[Array, ""], Bool[Array, ""]]:
-    """After another correction; whether it is foreseen that this is enough, and small enough for what is known."""
+    """Return the state after another correction, and whether the predicted error is below the tolerance."""
     step, known = correction(s.x)
     size2, step2 = (
         largest(squares(s.x) + extra_squared_norm),
@@ -232,7 +232,7 @@ def _corrected(
 def _ended_unforeseen(
     case: Array, otherwise: tuple, s: IterationState, fits: Array, turns: Array | int, tol: float | Array
 ) -> tuple[Array, Array]:
-    """Whether an iteration has ended though it was not foreseen: it has converged, or is lost."""
+    """Whether an iteration ends without a prediction: it has converged or diverged."""
     small = s.step2 <= tol**2 * s.size2
     stalled = (s.step2 <= _STALLED**2 * s.size2) & (s.step2 >= s.before2)
     lost = ~(s.step2 <= 16.0 * s.before2) & (turns > 3)
@@ -246,5 +246,5 @@ def initial_state(x: Vector, iterations: Int[Array, ""]) -> IterationState:
 
 
 def select(flag: Array, a: PyTree, b: PyTree) -> PyTree:
-    """a where the flag is set, else b."""
+    """Return a if the flag is set, else b."""
     return jax.tree.map(lambda u, v: jnp.where(flag, u, v), a, b)

@@ -1,6 +1,6 @@
 """The random stream of coadjoint: version 1. Changing anything here changes everyone's results.
 
-A normal number is a function of (key, domain, member, level, channel, n) alone:
+A normal number is a function only of (key, domain, member, level, channel, n):
 
     k₁ = T(key, (version, domain)),  k₂ = T(k₁, member),  k₃ = T(k₂, (level, channel)),
     bits(n) = T(k₃, n),
@@ -30,7 +30,7 @@ from stepcompiler.jaxprs.numpy_eval import numpy_function
 from . import validation
 
 VERSION = 1
-PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: what the numbers are for
+PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: the purposes of the numbers
 LEVELS = 16  # the domain of the keys of multilevel Monte Carlo
 _MANY = 2**16  # numbers that are worth a compiler
 _CHANNELS, _TOGETHER = 2**14, 2**12  # from so many channels on so many are drawn at a time
@@ -69,7 +69,7 @@ def member_key(key: Key, domain: int, member: Int[Array, ""] | int) -> Key:
 
 
 def _whole(n: Int[Array, "..."]) -> Float[Array, "..."]:
-    """A whole number below 2⁵¹ as one of float64: by its bits, for a GPU converts slowly."""
+    """Convert an integer below 2⁵¹ to float64 by its bits, because conversion is slow on a GPU."""
     return jax.lax.bitcast_convert_type(n + 0x4338000000000000, jnp.float64) - (2.0**52 + 2.0**51)
 
 
@@ -96,7 +96,7 @@ def _sincos(u: Float[Array, "..."]) -> tuple[Array, Array]:
     t = (4.0 * u - _whole(quarter)) * (np.pi / 2)
     z = t * t
     s, c = jnp.zeros_like(z), jnp.zeros_like(z)
-    for k in reversed(range(9)):  # by 1/n, which is what XLA makes of a division by a constant
+    for k in reversed(range(9)):  # by 1/n, as XLA compiles a division by a constant
         s = 1.0 - z * (1.0 / ((2 * k + 2) * (2 * k + 3))) * s
         c = 1.0 - z * (1.0 / ((2 * k + 1) * (2 * k + 2))) * c
     s = t * s
@@ -164,9 +164,9 @@ def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Flo
 def many_normals(
     member: Key, level: int, channels: int, start: Int[Array, ""] | int, count: int
 ) -> Float[Array, "count channels"]:
-    """The same of many channels, on a CPU some at a time: what is found on the way stays in a cache, and is found once.
+    """Normals of many channels; on a CPU some at a time, so that intermediate results fit in a cache.
 
-    A product is rounded here before it is added to anything, where XLA might fuse the two.
+    Every product is rounded before it is added, so that XLA does not fuse the two.
     """
     if channels < _CHANNELS or jax.default_backend() != "cpu":
         return normals(member, level, channels, start, count)
@@ -175,7 +175,7 @@ def many_normals(
     key = threefry(member, jnp.uint32(level), jnp.arange(parts * size, dtype=jnp.uint32).reshape(parts, size))
     n = jnp.asarray(start, jnp.int64) + 2 * jnp.arange(pairs)[:, None]
 
-    # Part i is put in its place while the numbers of the next two are in the making; see `Numbers`.
+    # Part i is stored while the next two are computed; see `Numbers`.
     def part(i: Array, state: tuple) -> tuple:
         (u, v), (radius, sine, cosine), out = state
         both = jnp.stack([radius * cosine, radius * sine], axis=1)[:, :, None]
@@ -202,7 +202,7 @@ def signs(key: Key, n: Int[Array, "*at"]) -> Float[Array, "*at channels"]:
 
 
 class Numbers(NamedTuple):
-    """Which numbers n of the stream are wanted; `paired`: read row by row, n is pairs (even, even + 1), half the work.
+    """The numbers n of the stream to draw; `paired`: row by row, n consists of pairs (even, even + 1), half the work.
 
     Normals are made in three stages, keys, uniforms, normals, for loops that carry each stage along: XLA computes again
     whatever it can fuse with its use.
@@ -222,7 +222,7 @@ class Numbers(NamedTuple):
         return _box_muller(u, v)
 
     def choose(self, first: Array, second: Array) -> Float[Array, "*at channels"]:
-        """The normals that are wanted."""
+        """Return these normals."""
         if self.paired:
             return jnp.stack([first, second], axis=1).reshape(*self.n.shape, first.shape[-1])
         return jnp.where((self.n & 1)[..., None] == 1, second, first)
@@ -280,7 +280,7 @@ def as_key(key: Any) -> Key:
     try:
         number = validation.count("key", key, least=0)
     except TypeError:
-        raise TypeError(f"key must be a whole number or a JAX key, not {key!r}.") from None
+        raise TypeError(f"key must be an integer or a JAX key, not {key!r}.") from None
     if number >= 2**64:
         raise ValueError(f"key must be below 2^64, not {number}.")
     return _key_of(number)

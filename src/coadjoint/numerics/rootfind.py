@@ -46,16 +46,16 @@ __all__ = [
     "solve_root",
 ]
 
-ROOT = "root"  # what a reverse pass keeps of a step, so that no equation is solved, nor its solver compiled, again
+ROOT = "root"  # saved by a reverse pass, so that no equation is solved, and no solver compiled, again
 
 _WRITTEN_OUT = 16  # unknowns up to which the Jacobian of a derivative is formed and inverted
-_MODERATE = 0.5  # beside x: what may have been added to an explicit step, for the expansion to converge
+_MODERATE = 0.5  # relative to x: the largest change of an explicit step for which the expansion converges
 
 
 class InitialGuess(NamedTuple):
-    """Where the chord method starts for f(x) = x − g(x): x with G = Dg there; or 0 with G there, if f(0) is given.
+    """The start of the chord method for f(x) = x − g(x): x with G = Dg(x), or 0 with Dg(0) if f(0) is given.
 
-    Then x has explicit coordinates alone.
+    In the second case x has only explicit coordinates.
     """
 
     x: Vector
@@ -65,7 +65,7 @@ class InitialGuess(NamedTuple):
 
 
 class RootResult(NamedTuple):
-    """x and how it was found; what the equation gave besides at x − last, where last is at most 1e-10.
+    """x and its report, with the further results of the equation at x − last, where |last| is at most 1e-10.
 
     `needs_second_order`: whether |x|² |last| counts; None if it never does.
     """
@@ -104,13 +104,13 @@ def solve_root(
     When that fails and `fallbacks` is set, the root is followed from λ = 0 to λ = 1. Without `dense` no Jacobian is
     formed, and derivatives are solved for by GMRES. If `fast`, a root not found is just reported.
     """
-    # What is traced once serves the iterations, which know no derivatives, and the derivative of the root.
+    # One trace serves the iterations, which are not differentiated, and the derivative of the root.
     f = eqx.filter_closure_convert(f, x0, jnp.ones(()))
     fixed = _without_derivative(f)
 
     full = lambda x: fixed(x, jnp.ones(()))
     known = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(full, x0)[1])
-    follows = known is not None and tol <= TINY  # for x, from what is known before its last correction
+    follows = known is not None and tol <= TINY  # for x, from results before its last correction
 
     def by(inverse: Callable[[Vector], Vector], x: Vector) -> tuple[Vector, PyTree]:
         value, known = full(x)
@@ -146,7 +146,7 @@ def solve_root(
 
 
 def root_residuals(tree: PyTree) -> PyTree:
-    """The same arrays, marked to be kept by a reverse pass: complex ones by their parts, for JAX keeps no others."""
+    """Mark arrays that a reverse pass saves; complex ones as real and imaginary parts, which JAX requires."""
 
     def mark(x: Array) -> Array:
         if jnp.iscomplexobj(x):
@@ -249,7 +249,7 @@ def _inverse_matrix(J: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def _fallback(
     f: Callable, x0: Vector, s: IterationState, tol: float, fallbacks: bool, squares: SquaredSize
 ) -> IterationState:
-    """What is done where the iteration has failed: homotopy, then the least bad that is left."""
+    """The fallback after a failed iteration: homotopy, then the x with the smallest residual."""
     failed = ~s.done
     if fallbacks:
         far = _homotopy(f, jnp.zeros_like(x0), s.iterations, tol, failed)
@@ -315,7 +315,7 @@ def _least_bad(
     active: Array,
     squares: SquaredSize,
 ) -> IterationState:
-    """What an unsolved step is left with: its last x, or one explicit step, whichever solves f = 0 better.
+    """Return the result of a step that did not converge: its last x or an explicit step, by the smaller residual.
 
     An iteration that has lost its way may be anywhere, and the action of a huge σ costs the Casimirs their digits.
     """

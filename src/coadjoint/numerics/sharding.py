@@ -38,7 +38,7 @@ def use_mesh(mesh: Mesh) -> Iterator[None]:
 
 
 def current() -> Mesh | None:
-    """The mesh with its devices, which JAX does not tell while it traces."""
+    """Return the mesh with its devices, which JAX does not expose during tracing."""
     return _current.get()
 
 

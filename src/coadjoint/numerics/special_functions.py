@@ -50,12 +50,12 @@ def stumpff(k: int, x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 @cache
 def _distant(k: int) -> Callable[[Array, Array, Array], Array]:
-    """c_k(x) for x ≥ 2, else what is given."""
+    """Return c_k(x) for x ≥ 2, else the given value."""
     return unlikely(lambda case, otherwise, x: jnp.where(case, _far(k, jnp.where(case, x, 2.0)), otherwise))
 
 
 def stumpffs(x: Float[Array, ""]) -> Float[Array, "4"]:
-    """c₁, c₂, 2c₁′, 2c₂′ at once, for x ≥ 0: what a motion of space is made of.
+    """Return c₁, c₂, 2c₁′ and 2c₂′ for x ≥ 0: the coefficients of a rigid motion.
 
     2c₁′ = c₃ − c₂ = (c₀ − c₁)/x and 2c₂′ = 2c₄ − c₃ = (c₁ − 2c₂)/x: for large x the first forms cancel.
     """

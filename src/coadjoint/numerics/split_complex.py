@@ -21,7 +21,7 @@ from . import sharding
 
 Pair = Float[Array, "2 m m"]
 F32, F64 = jnp.float32, jnp.float64
-DIGITS = {False: 1e-7, True: 2e-5}  # relative errors of what products correct, on a CPU and on a GPU
+DIGITS = {False: 1e-7, True: 2e-5}  # relative errors of low-precision products, on a CPU and on a GPU
 _PANELS, _BORDER = 1024, 64  # a GPU takes four panels of rows, of which each is a multiple of 256, and a few rows more
 _LARGE = 1024  # rows from which a GPU scales matrices for float16 …
 _SCALED = 2.0**14  # … so that their largest entry is this; float16 ends at 2¹⁶
@@ -86,7 +86,7 @@ def skew(A: Pair) -> Pair:
 
 
 def project_skew(A: Pair) -> Pair:
-    """½ (A − Aᴴ): what is skew-Hermitian but for rounding, exactly so."""
+    """Return ½ (A − Aᴴ): the exactly skew-Hermitian part of a matrix that is skew-Hermitian to round-off."""
     A = materialize(A)
     return 0.5 * (A - dagger(A))
 
@@ -177,7 +177,7 @@ def _times_dagger(A: Float[Array, "2 p h m"], B: Float[Array, "2 p k m"], right:
 
 
 def _three(A: Float[Array, "2 *m"], sign: int = 1) -> Float[Array, "3 *m"]:
-    """The sum in between: XLA would read A twice if its halves stood beside each other."""
+    """Return the sum of the halves behind a barrier: XLA would read A twice without it."""
     return jnp.stack([A[0], A[0] + sign * A[1], A[1]])
 
 

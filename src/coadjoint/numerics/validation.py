@@ -1,4 +1,4 @@
-"""Checks of what a user gave: each failure is a sentence with the argument, what it was and what it may be."""
+"""Checks of arguments: each error states the argument, the value received and the allowed values."""
 
 import math
 import operator
@@ -24,7 +24,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def require_float64() -> None:
-    """Raise unless JAX computes in double precision, and in a process of its own: a forked one would hang."""
+    """Raise an error unless JAX uses double precision, or in a forked process, which would hang."""
     global _started
     _started = True
     if _forked:
@@ -78,7 +78,7 @@ def finite(name: str, value: Any) -> float:
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
-    """A whole number, at least `least`."""
+    """Return an integer that is at least `least`."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError

@@ -13,6 +13,6 @@ def cross(a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
 
 @jax.jit
 def plus_cross(c: Float[Array, "3"], a: Float[Array, "3"], b: Float[Array, "3"]) -> Float[Array, "3"]:
-    """c + a × b, where c is known early: each coordinate is two fused operations, which wait for a and b alone."""
+    """Return c + a × b as two fused operations per coordinate, for a c that is available before a and b."""
     first = jnp.stack([c[0] + a[1] * b[2], c[1] + a[2] * b[0], c[2] + a[0] * b[1]])
     return jnp.stack([first[0] - a[2] * b[1], first[1] - a[0] * b[2], first[2] - a[1] * b[0]])

@@ -1,4 +1,4 @@
-"""What is computed beside a run, of the states that are saved: the energy, the Casimirs, how the orbit is kept."""
+"""Diagnostics of the saved states during a run: energy, Casimirs, and the distance from the orbit."""
 
 import math
 from functools import partial
@@ -22,23 +22,21 @@ _BATCH = 2**19  # b states with d numbers are taken together as long as b d² is
 
 
 class Diagnostics:
-    """Energy and Casimirs of the states of a tile.
+    """Energy and Casimirs of the states of a batch.
 
-    Each state has a place, which depends on its time and member alone, in a batch of fixed shape: so no bit depends on
-    how a run was cut. Batches may be computed while the run goes on, but for those that call LAPACK.
+    Each state has an index in an array of fixed shape. It depends only on its time and member, so results are bitwise
+    identical for any division of a run. They are computed during the run, unless they call LAPACK.
     """
 
     def __init__(self, plan: Plan, tile: int, layout: Layout):
         self.plan = plan
         self.shape = plan.system.algebra.shape
         fitting = max(1, _BATCH // (plan.batch_size * math.prod(self.shape) ** 2))
-        self.height = min(
-            layout.rows, 1 << (fitting.bit_length() - 1)
-        )  # saved times in a batch, which has a tile of members
+        self.height = min(layout.rows, 1 << (fitting.bit_length() - 1))  # saved times in an array of fixed shape
         self.member = np.minimum(tile * plan.batch_size + np.arange(plan.batch_size), (plan.members or 1) - 1).repeat(
             self.height
         )
-        self.start: np.ndarray | None = None  # of each place, where the distance from its orbit is stored
+        self.start: np.ndarray | None = None  # initial states, if the distance from the orbit is stored
         if "orbit_error" in layout.variables:
             self.start = np.asarray(plan.load_batch(range(tile, tile + 1)).mu0).repeat(self.height, axis=0)
         self.alone, self.variables = _uses_lapack(plan), layout.variables
@@ -80,7 +78,7 @@ class Diagnostics:
             return {name: np.asarray(x) for name, x in values.items()}
 
     def scales(self, states: np.ndarray) -> dict[str, np.ndarray]:
-        """By name, what the Casimirs of states (member, …) at the start could be."""
+        """Return the scales of the Casimirs of initial states (member, …) by name."""
         algebra = self.plan.system.algebra
         if not algebra.casimir_names:
             return {}

@@ -1,4 +1,4 @@
-"""A run that was made in Python as the tables of an experiment file, so that a store can say how it is made."""
+"""Export of a run from Python to the tables of an experiment file, which a store contains."""
 
 import inspect
 from dataclasses import replace
@@ -56,7 +56,7 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
 
 
 def _options(thing: Any) -> dict[str, Any] | None:
-    """The arguments that make an integrator or a reducer of ours again; None if they cannot be told."""
+    """Return the arguments that reproduce an integrator or a reducer of coadjoint; None if they are unknown."""
     kind = type(thing)
     ours = vars(integrators) if isinstance(thing, (Integrator, Tau)) else _REDUCERS
     if ours.get(kind.__name__) is not kind:

@@ -1,4 +1,4 @@
-"""The configuration of a run as plain JSON: what is kept in a store, and compared when the run goes on."""
+"""The configuration of a run as plain JSON, which is saved in a store and compared when a run is resumed."""
 
 import dataclasses
 import hashlib
@@ -49,7 +49,7 @@ def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
 
 
 def describe(x: Any) -> Any:
-    """Anything that a run is made of, as JSON: values where they are short, fingerprints where they are not."""
+    """Return a part of a run as JSON: short values, and fingerprints of long ones."""
     if x is None or isinstance(x, (bool, int, str)):
         return x
     if isinstance(x, float):
@@ -61,7 +61,7 @@ def describe(x: Any) -> Any:
     if isinstance(x, Function):
         return f"sha256:{x.fingerprint}"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        given = [f for f in dataclasses.fields(x) if "made" not in f.metadata]  # not what is made from the others
+        given = [f for f in dataclasses.fields(x) if "made" not in f.metadata]  # without derived fields
         fields = {f.name.lstrip("_"): describe(getattr(x, f.name)) for f in given}
         return {"type": _type_name(x), **fields, **_code(x)}
     if isinstance(x, tuple) and hasattr(x, "_asdict"):
@@ -93,7 +93,7 @@ def _array(x: np.ndarray) -> Any:
 
 
 def _code(x: Any) -> dict[str, str]:
-    """The fingerprint of what a class of the user's own computes."""
+    """Return the fingerprint of the code of a user's class."""
     if isinstance(x, LieAlgebra) and not _is_ours(type(x)):
         element = jax.ShapeDtypeStruct(x.shape, x.dtype)
         return {"bracket": describe(intern(x.bracket, element, element))}
@@ -155,7 +155,7 @@ def _described(driver: Driver, channels: int, steps: int) -> Any:
 
 
 def differences(stored: dict, given: dict) -> list[str]:
-    """What differs between two configurations but for t1, which may grow; a sentence for each field."""
+    """Return a sentence for each difference between two configurations, apart from t1, which may increase."""
     old, new = dict(flat(stored)), dict(flat(given))
     return [
         f"{name}: the store has {_shown(old.get(name, _ABSENT))}, this run has {_shown(new.get(name, _ABSENT))}"

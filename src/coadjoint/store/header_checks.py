@@ -92,7 +92,7 @@ def read_header(path: Path, action: str) -> dict[str, Any]:
     """Return the header of a store after all checks. `action` is "open" or "resume"."""
     if not os.path.lexists(path):
         new = path.with_name(path.name + ".new")
-        begun = f" ({new} is what is left of a run that was stopped before its store was complete.)"
+        begun = f" ({new} remains of a run that was stopped before its store was complete.)"
         hint = ": there is nothing to resume; start the run without resume" if action == "resume" else ""
         raise StoreError(f"{path} does not exist{hint}.{begun if new.exists() else ''}")
     file = path / "zarr.json"

@@ -1,4 +1,4 @@
-"""Signals that end a run: Ctrl-C, and SIGTERM where the program decides so. The run commits what it has first."""
+"""Signals that end a run: Ctrl-C, and SIGTERM if the program enables it. The run commits its results first."""
 
 import contextlib
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Stopped(KeyboardInterrupt):
-    """A run that was interrupted: its store is whole, and the message tells how to resume."""
+    """A run was interrupted: its store is complete up to a checkpoint. The message has the command to resume."""
 
     def __init__(self, message: str, number: int = signal.SIGINT):
         super().__init__(message)
@@ -48,7 +48,7 @@ class Stop(threading.Event):
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Inside, SIGTERM interrupts as Ctrl-C does. A program decides this for its whole process; a library does not."""
+    """SIGTERM interrupts like Ctrl-C in this context, which is for programs and not for libraries."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -60,4 +60,4 @@ def terminable() -> Iterator[None]:
 
 
 def _terminated(number: int, frame: Any) -> None:
-    raise Stopped("stopped by SIGTERM; a store that was begun is as its last checkpoint has it.", number)
+    raise Stopped("stopped by SIGTERM; the store contains the run up to its last checkpoint.", number)

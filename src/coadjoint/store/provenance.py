@@ -1,4 +1,4 @@
-"""What the bits of a run depend on besides its configuration: versions, the machine, and the arithmetic."""
+"""Inputs of the rounding of a run besides its configuration: versions, the machine, and the numerics version."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ _VERSIONS = ("coadjoint", "jax", "jaxlib", "numpy", "zarr", "xarray")
 
 
 def versions(names: Iterable[str] = _VERSIONS) -> dict[str, str]:
-    """Of Python and of what the results depend on."""
+    """Return the versions of Python and of the packages that affect results."""
 
     def of(name: str) -> str:
         try:
@@ -33,7 +33,7 @@ def numerics_version() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """The machine, and what XLA is told."""
+    """Return the machine and the flags of XLA."""
     return {
         "system": platform.system(),
         "machine": platform.machine(),

@@ -1,4 +1,4 @@
-"""A store whose batches the workers of a cluster run, as the client and a worker see it."""
+"""A store whose batches the workers of a cluster write: the parts of the client and of a worker."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What operations that only move elements do to arrays of any objects."""
+"""Operations that only move elements, for arrays of any objects."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def _slice(params: dict, x: Objects) -> list[Objects]:
 
 
 def _pad(params: dict, x: Objects, value: Objects) -> list[Objects]:
-    """Between the elements, and at the ends, where a negative width cuts off."""
+    """Pad between the elements and at the ends; a negative width removes elements."""
     if x.ndim == 0:
         return [x]
     low, high, inside = (np.array(c, int) for c in zip(*params["padding_config"], strict=True))

@@ -13,7 +13,7 @@ from ..hints import HINTS, wrapped
 
 # Primitives that only call another program, and under which parameter they hold it.
 CALLS = {
-    "call_hi_primitive": "_prim",  # JAX 0.12: an operation that says itself what it is made of
+    "call_hi_primitive": "_prim",  # JAX 0.12: an operation with its own decomposition
     "jit": "jaxpr",
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
@@ -32,7 +32,7 @@ _FUNCTIONS = ("jit", "pjit")  # those of functions
 
 
 class Scan(NamedTuple):
-    """What a `scan` does: body(constants, carry, row) → (carry, row of results), `length` times."""
+    """A `scan`: body(constants, carry, row) → (carry, row of results), `length` times."""
 
     body: Any
     constants: int
@@ -42,7 +42,7 @@ class Scan(NamedTuple):
 
 
 def scan_of(params: dict) -> Scan:
-    """The parameters of a `scan`: numbers of arguments, which JAX 0.12 keeps as flattened trees."""
+    """Return the parameters of a `scan`: numbers of arguments, which JAX 0.12 stores as flattened trees."""
     if "num_consts" in params:
         constants, carry = params["num_consts"], params["num_carry"]
     else:
@@ -51,7 +51,7 @@ def scan_of(params: dict) -> Scan:
 
 
 class While(NamedTuple):
-    """What a `while` does: state = body(constants, state) as long as cond(constants, state) holds."""
+    """A `while`: state = body(constants, state) as long as cond(constants, state) holds."""
 
     cond: jex.ClosedJaxpr
     body: jex.ClosedJaxpr
@@ -93,7 +93,7 @@ def callee(eqn: Any) -> jex.ClosedJaxpr:
 
 
 def bind(primitive: Any, params: dict, args: Iterable) -> list:
-    """What comes out of an operation."""
+    """Return the shapes and types of the results of an operation."""
     out = primitive.bind(*args, **primitive.get_bind_params(params))
     return out if primitive.multiple_results else [out]
 
@@ -111,7 +111,7 @@ def closed(jaxpr: Any) -> jex.ClosedJaxpr:
 
 
 def count_operations(jaxpr: Any) -> int:
-    """Numbers that a program computes as it stands, loops gone through once."""
+    """Return the number of operations of a program, with one pass of each loop."""
 
     def one(eqn: Any) -> int:
         sizes = [math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape")]
@@ -136,7 +136,7 @@ def live_equations(jaxpr: jex.Jaxpr) -> list[Any]:
 
 
 def _trimmed(eqn: Any, used: set) -> Any:
-    """A call of a function, of whose results only some are used, as one that has no others, nor what they take."""
+    """Return a call without unused results and without the equations that only they need."""
     if eqn.primitive.name not in _FUNCTIONS or all(v in used for v in eqn.outvars):
         return eqn
     program = closed(eqn.params["jaxpr"])

@@ -32,7 +32,7 @@ class _Code:
     def __init__(self, jaxpr: jex.Jaxpr, out_tree: Any, key: Hashable, source: tuple | None = None):
         self.jaxpr, self.out_tree, self._key, self._hash = jaxpr, out_tree, key, hash(key)
         self.call = jax.jit(partial(evaluate, jaxpr))  # traced once, whatever calls it
-        self.source = source  # the function and what it was traced with, where the jaxpr holds functions itself
+        self.source = source  # the function and its arguments, if the jaxpr contains functions
 
     def __hash__(self) -> int:
         return self._hash
@@ -55,7 +55,7 @@ class _Code:
 
     @property
     def text(self) -> str:
-        """What it does, in words that are the same in every process."""
+        """Return a description of the program that is equal in every process."""
         return re.sub(r"0x[0-9a-f]+", "0x", repr(self._key))
 
 
@@ -104,7 +104,7 @@ class Function:
 
 
 def intern(fn: Callable[..., PyTree], *args: PyTree) -> Function:
-    """Trace `fn` at `args` (arrays or shapes) and intern what it does."""
+    """Trace `fn` at `args` (arrays or shapes) and intern its program."""
     anew = lambda *xs: fn(*xs)  # JAX traces a function once, though it may use variables that change
     closed, shape = jax.make_jaxpr(anew, return_shape=True)(*args)
     closed = jax.make_jaxpr(lambda *xs: _INLINED.evaluate(closed, xs))(*jax.tree.leaves(args))
@@ -175,7 +175,7 @@ def value_key(value: Any) -> Hashable:
 
 
 class Constant:
-    """A value that is part of the program: JAX does not look into it, and two with the same content are equal."""
+    """A static value of the program: opaque to JAX, and equal to values with the same content."""
 
     def __init__(self, value: Any):
         leaves, structure = jax.tree.flatten(value)
@@ -199,7 +199,7 @@ class Constant:
 
 
 class _Identity:
-    """Equal to itself alone; keeps its object alive, so that the identity stays its own."""
+    """Equal only to itself; keeps its object alive, so that its identity stays unique."""
 
     def __init__(self, value: Any):
         self.value = value

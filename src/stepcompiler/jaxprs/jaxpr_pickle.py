@@ -1,8 +1,8 @@
 """Traced programs as plain values, so that they can be pickled: names of operations, their parameters, their wiring.
 
 JAX's own objects refuse to be pickled. Here a jaxpr becomes tuples of names, numbers, shapes and types, and is traced
-anew from these. What is not plain, such as a function inside of `jax.custom_jvp`, cannot be kept, and says so; unless
-who pickles takes functions `by_value`, as cloudpickle does: then the function that was traced goes in its place.
+anew from these. Other parameters, such as a function in `jax.custom_jvp`, raise an error. If the pickler serializes
+functions `by_value`, as cloudpickle does, the traced function is pickled instead.
 """
 
 import itertools
@@ -78,7 +78,7 @@ def unpacked(program: Program) -> jex.Jaxpr:
 
 
 def _no_names(jaxpr: jex.Jaxpr, constants: int) -> Any:
-    """The debug information of a jaxpr whose first arguments have become constants."""
+    """Return the debug information of a jaxpr whose first arguments are constants."""
     info = jaxpr.debug_info
     names = info.arg_names
     return info._replace(arg_names=None if names is None else names[constants:])
@@ -130,7 +130,7 @@ def _not_picklable(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _primitives() -> dict[str, Any]:
-    """The operations of JAX by their names; not all are public, so they are looked for in all that JAX has loaded."""
+    """Return the primitives of JAX by name. Not all are public, so all loaded modules of JAX are searched."""
     modules = [module for name, module in sorted(sys.modules.items()) if name.split(".")[0] == "jax"]
     found = [x for module in modules for x in list(vars(module).values()) if isinstance(x, jex.Primitive)]
     return {p.name: p for p in found}

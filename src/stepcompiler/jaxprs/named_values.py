@@ -32,7 +32,7 @@ def with_named_results(program: jex.ClosedJaxpr, name: str) -> Callable[..., tup
 def with_named_arguments(program: jex.ClosedJaxpr, name: str) -> Callable[..., list]:
     """A function of the arguments of a program and of the values of this name, which it does not compute.
 
-    Equations that lead to these values alone are left out, so that the function can be differentiated where they
+    Equations that only these values need are removed, so that the function can be differentiated where they
     cannot.
     """
 

@@ -1,6 +1,6 @@
 """Small programs without loops, done by NumPy: no compiler, and the same bits whatever compiles the rest.
 
-Only operations whose result is fixed to the last bit (IEEE 754, whole numbers, moves) are NumPy's. All others, such as
+NumPy computes only operations with an exactly defined result (IEEE 754, integers, moves). All others, such as
 logarithms, are JAX's own, one at a time.
 """
 
@@ -56,11 +56,11 @@ _MOVES = {"broadcast_in_dim", "concatenate", "expand_dims", "reshape", "rev", "s
 
 _LARGEST_KEY = 256  # bytes
 
-Step = tuple[Callable[..., Sequence[Any]], list[int], list[int]]  # what is done, with which values, which come out
+Step = tuple[Callable[..., Sequence[Any]], list[int], list[int]]  # operation, operands, results
 
 
 def numpy_function(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[np.ndarray]]:
-    """What a program makes of its arguments, as arrays of NumPy's."""
+    """Return the results of a program as NumPy arrays."""
     first: list[Any] = [None] * len(program.jaxpr.invars)  # values: arguments, constants, results
     steps: list[Step] = []
 
@@ -99,9 +99,9 @@ def _operation(jaxpr: jex.Jaxpr, eqn: Any) -> Callable[..., Sequence[Any]]:
 
 
 def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: Sequence[Any]) -> Callable | None:
-    """An operation as a function of NumPy's, by the types of what it is given and makes; None if JAX must do it.
+    """Return the NumPy function of an operation, from the types of operands and results; None if JAX must compute it.
 
-    `known`: the arguments that are known by now, and None for the others.
+    `known`: the arguments that are constant, and None for the others.
     """
     dtype, given = np.dtype(dtype), [np.dtype(x) for x in given]
     kinds = {x.kind for x in (dtype, *given)}
@@ -152,7 +152,7 @@ def _power(n: int, x: Any) -> Any:
 
 
 def _complex(a: Any, b: Any) -> Any:
-    """a + ib, without adding, which would lose signs of zeros and what is not finite."""
+    """Return a + ib without an addition, which would change signs of zeros and values that are not finite."""
     out = np.empty(np.shape(a), np.result_type(a, np.complex64))
     out.real, out.imag = a, b
     return out[()]

@@ -35,7 +35,7 @@ def optimistic_map(fn: Callable, *args: PyTree) -> PyTree:
         mended = lambda x: jax.lax.cond(x[0], lambda: x[1], lambda: jax.vmap(fn)(*x[2]))
         return jax.lax.map(mended, (right, state[0], args)), jnp.ones((), bool)
 
-    # A loop, for a branch would copy what it is to leave as it is.
+    # A loop, because a branch would copy the parts that stay unchanged.
     return jax.lax.while_loop(lambda state: ~state[1], again, (out, jnp.all(right)))[0]
 
 

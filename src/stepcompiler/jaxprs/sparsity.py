@@ -1,4 +1,4 @@
-"""Which numbers of what a function gives depend on its argument: read off its program, before anything runs."""
+"""Which elements of the result of a function depend on its argument, derived from its program."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ _REDUCTIONS = frozenset("reduce_sum reduce_prod reduce_max reduce_min reduce_and
 
 
 def depends_on(f: Callable[[Any], Any], x: Any) -> np.ndarray:
-    """For each number of f(x), which is one array, whether it may depend on x; where not, it certainly does not."""
+    """Return for each element of the array f(x) whether it may depend on x; False is certain."""
     closed = jax.make_jaxpr(f)(x)
     (out,) = _DEPENDENCE.evaluate(closed, [_all(True, x.shape)])
     return out.astype(bool)
@@ -30,7 +30,7 @@ def _all(value: bool, shape: tuple[int, ...]) -> Objects:
 
 
 def _equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list[Objects]) -> list[Objects]:
-    """Element by element where the operation does; else all results depend on all operands."""
+    """Propagate elementwise for elementwise operations; otherwise all results depend on all operands."""
     name, shapes = eqn.primitive.name, [getattr(v.aval, "shape", ()) for v in eqn.outvars]
     if not any(x.any() for x in xs):
         return [_all(False, shape) for shape in shapes]

@@ -2,9 +2,9 @@
 
     sweeps = native_sweeps(program, patterns, arrays, moving, limit, full)
 
-A step for one site, in which `neighbor` reads what is at others (see `sites`), is cut where it reads there what the
-step itself has computed: all sites must have come so far. What a later sweep needs of an earlier one is kept in memory,
-unless it is made of what the site has anyway. Eight sites stand side by side in the processor's vectors. Where the
+A step for one site reads other sites by `neighbor` (see `site_values`). It is divided where it reads values that the
+step has computed at other sites, because all sites must have computed them. Values that a later sweep needs are saved
+in memory, unless the site can compute them again. SIMD lanes hold eight sites. Where the
 sites in some relation to eight neighbours are eight neighbours again, as they are but for the edges of a lattice, they
 are read as such.
 
@@ -31,7 +31,13 @@ from .site_values import NeighborMap
 
 WIDTH = 8  # sites side by side
 _APART = 9 * WIDTH
-AREAS = ("old", "new", "fixed", "kept", "path")  # the state before and after, what stays, what sweeps keep, increments
+AREAS = (
+    "old",
+    "new",
+    "fixed",
+    "kept",
+    "path",
+)  # the state before and after, constants, values saved between sweeps, increments
 
 _SWEEP = Template("""\
 define i64 @advance(i64 %from, i64 %to, i64 %plane, i64 %number, ptr noalias %uniforms, ptr noalias %offsets,
@@ -76,7 +82,7 @@ found:""")
 
 
 class Place(NamedTuple):
-    """Where the numbers of an array lie: an area, and the first of its planes. Areas "site", "number": the number."""
+    """The memory of an array: an area and its first plane. In the areas "site" and "number": the number."""
 
     area: str
     plane: int = 0
@@ -91,9 +97,9 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is read and written by one sweep: a program of the shared numbers and of what is read, and of nothing else.
+    """One sweep: a program of the shared numbers and of the arrays that it reads and writes.
 
-    Its last result says whether all is well.
+    Its last result states whether the sweep is valid.
     """
 
     program: jex.ClosedJaxpr
@@ -115,7 +121,7 @@ class Sweep:
     def over(self, uniforms: np.ndarray, areas: dict[str, np.ndarray]) -> Callable[[int, int, int], int]:
         """The sweep over some memory, areas (planes, sites), padded, as a function of (start, end, number).
 
-        It does groups start … end − 1, and says how many of them could not be done.
+        It computes groups start … end − 1, and returns the number of those that were not valid.
         """
         planes = [areas.get(name, np.empty((0, 0))) for name in AREAS]
         arrays = [uniforms, *self._near, *planes]
@@ -143,16 +149,16 @@ def plane_of(sites: int) -> int:
 def split_at_barriers(
     closed: jex.ClosedJaxpr, shared: int, places: Sequence[Place], outputs: Sequence[Place | None]
 ) -> tuple[list[Plan], int]:
-    """The sweeps of a program whose first arguments are shared numbers, and whose others lie in some places.
+    """Return the sweeps of a program whose first arguments are shared numbers, and the others arrays in memory.
 
-    With them, how many planes they keep. The program's results go to the given places, but for those that lie where
-    they are (None); the last says whether all is well.
+    Also return the number of planes saved between sweeps. The results go to the given memory, or stay in place (None).
+    The last result states whether the step is valid.
     """
     jaxpr = closed.jaxpr
     arguments = dict(zip(jaxpr.invars[shared:], places, strict=True))
     made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     level: dict[Any, int] = dict.fromkeys([*jaxpr.constvars, *jaxpr.invars], 0)
-    plain = set(level)  # what is made of what the site has itself, or all share
+    plain = set(level)  # values computed from the site's own and from shared values
     kept: dict[Any, Place] = {}
     planes = 0
 
@@ -202,7 +208,7 @@ def _sweep(
     arguments: dict[Any, Place],
     kept: dict[Any, Place],
 ) -> Plan:
-    """The equations that what is wanted takes, back to what lies in memory."""
+    """Return the equations that the outputs need, back to values in memory."""
     jaxpr, known = closed.jaxpr, arguments | kept
     reads: dict[Any, Read] = {}
     needed: set[int] = set()
@@ -232,7 +238,7 @@ def _sweep(
 def _written(
     plan: Plan, patterns: Sequence, relations: list[NeighborMap], limit: int, full: bool
 ) -> tuple[str, Callable[[list], np.ndarray], int, int]:
-    """The text of a sweep, what it reads of the shared numbers, how many these are, and how many operations it has."""
+    """Return the text of a sweep, its shared inputs, their number, and the number of operations."""
     code = Code(WIDTH)
     jaxpr = plan.program.jaxpr
     avals = [v.aval for v in jaxpr.invars[len(patterns) :]]
@@ -264,7 +270,7 @@ _GATHER = "declare <8 x double> @llvm.masked.gather.v8f64.v8p0(<8 x ptr>, i32, <
 
 
 def _accepted(code: Code, attempts: Sequence[Any]) -> list[str]:
-    """What comes out of the attempt that was taken, and whether none was."""
+    """Return the results of the first valid attempt, and whether there is none."""
     lines = [
         f"  %out{i} = phi {code.kind(x.dtype)} "
         + ", ".join(f"[{code.spelled(a.results[i])}, %{a.block}]" for a in attempts)
@@ -341,7 +347,7 @@ def _reads(
 
 
 def _near(relations: Sequence[NeighborMap], sites: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How far off the sites in each relation are, which groups are not so, and where the sites are of which those read.
+    """Return the offset of each relation, the groups with other offsets, and the sites that these read.
 
     The groups by their row in the table, −1: regular.
     """

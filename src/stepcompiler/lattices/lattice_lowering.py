@@ -43,12 +43,12 @@ class OneSite:
         self.largest: int = sites if within is None else within.largest  # uniform arrays are smaller
 
     def evaluate(self, closed: jex.ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
-        """The results of a program: uniform arrays, and those that have `places`."""
+        """Return the results of a program: uniform arrays, and arrays with addresses."""
         site = Interpreter(lambda jaxpr, eqn, xs: self._equation(eqn, xs), literal=_literal, equations=live_equations)
         return site.evaluate(closed, args)
 
     def to_site(self, x: Any) -> Array:
-        """The numbers that each site of the whole has of an array, flat."""
+        """Return the elements of an array at each site of the lattice, flat."""
         _, (here,) = self.places.aligned([x], [np.shape(x)], self.places.over)
         return here
 
@@ -152,7 +152,7 @@ class OneSite:
         return self._apply(eqn, eqn.params | {"dimension_numbers": dimensions}, x, y)[0]
 
     def _shared(self, x: Any, over: Sites) -> Any:
-        """A whole array as each of some sites reads it."""
+        """Return a complete array as each of some sites reads it."""
         if uniform(x):
             return x
         if math.prod(x.shape) > _SHARED:

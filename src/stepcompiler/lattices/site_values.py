@@ -1,4 +1,4 @@
-"""Arrays of a lattice as one site holds them, each with the sites it belongs to.
+"""The values of arrays of a lattice at one site, with the sites to which they belong.
 
 Three kinds of values describe the arrays of a program over a lattice:
 
@@ -36,7 +36,7 @@ SUMS = "A sum over the sites of a lattice is not supported in native code."
 
 
 class NeighborMap:
-    """A table that gives for each site the number of another; equal to itself alone."""
+    """A table that maps each site to another site; equal only to itself."""
 
     def __init__(self, table: Int[np.ndarray, " sites"]):
         self.table = table
@@ -242,5 +242,5 @@ def uniform(x: Any) -> bool:
 
 
 def _identity(x: Any) -> Any:
-    """What two numbers, or one and the same array, have in common."""
+    """Return the common part of two numbers or arrays."""
     return value_key(x) if np.ndim(x) == 0 and not isinstance(x, jax.core.Tracer) else id(x)

@@ -100,7 +100,7 @@ def divide(a: Any, b: Any) -> Any:
 
 
 def _power_of_two(size: Any) -> Any:
-    """2⁻ᵏ where 2ᵏ ≤ size < 2ᵏ⁺¹, for all sizes of which 2⁻ᵏ is a normal number."""
+    """Return 2⁻ᵏ for 2ᵏ ≤ size < 2ᵏ⁺¹, if 2⁻ᵏ is a normal number."""
     info = jnp.finfo(size.dtype)
     integer = np.dtype(f"int{info.bits}")
     one = integer.type(1) << integer.type(info.nmant)
@@ -341,7 +341,7 @@ def atan(a: Any) -> Any:
     return turned_back(atanh(turned(a))) if isinstance(a, Pair) else jnp.arctan(a)
 
 
-# Fourier transforms, axis by axis, as products with a matrix: what is transformed here is small.
+# Fourier transforms, axis by axis, as products with a matrix: arrays in native code are small.
 
 
 def fourier(a: Any, inverse: bool, lengths: tuple[int, ...]) -> Any:

@@ -1,7 +1,7 @@
-"""Complex numbers as pairs: a program with complex numbers, rewritten as one with real ones alone.
+"""Rewrites a program with complex numbers as one with only real numbers.
 
 An array of complex numbers is carried as two arrays, its real and imaginary parts; one known to be real, as one.
-What enters and leaves a program as complex numbers does so as real ones with one axis more, of length 2.
+Complex arguments and results of a program become real ones with an additional axis of length 2.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from ..jaxprs.interpreter import Interpreter, typed_literal
 from . import complex_arithmetic as c
 from .complex_arithmetic import Pair
 
-# What enters and leaves.
+# Arguments and results.
 
 
 def is_complex(x: Any) -> bool:
@@ -50,7 +50,7 @@ def as_reals(tree: PyTree) -> PyTree:
 
 
 def as_complex(tree: PyTree, like: PyTree) -> PyTree:
-    """The way back: `like` says which ones were complex."""
+    """The inverse; `like` states which arrays were complex."""
     return jax.tree.map(lambda x, s: lax.complex(x[..., 0], x[..., 1]) if is_complex(s) else x, tree, like)
 
 
@@ -58,7 +58,7 @@ def as_complex(tree: PyTree, like: PyTree) -> PyTree:
 
 
 def without_complex(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """A program whose arguments and results are real, without complex numbers inside; itself if it has none."""
+    """Return a program without complex numbers; the program itself if it has none."""
     if not _has_complex(program.jaxpr):
         return program
     structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
@@ -120,7 +120,7 @@ PARTWISE = frozenset(
 
 
 def _partwise(eqn: Any, xs: list[Any]) -> list[Any]:
-    """To parts that are there: what is real throughout stays one array."""
+    """Apply to the parts that exist: a real array stays one array."""
     params = eqn.params
     if eqn.primitive.name.startswith("scatter"):
         params = params | {"update_jaxpr": None}
@@ -145,7 +145,7 @@ def _partwise(eqn: Any, xs: list[Any]) -> list[Any]:
 
 
 def _fill_value(eqn: Any) -> complex | None:
-    """What stands for elements out of bounds, of a `gather` that has such: NaN + 0i, if nothing is said."""
+    """Return the value of elements out of bounds of a `gather`: NaN + 0i by default."""
     if "fill_value" not in eqn.params:
         return None
     value = eqn.params["fill_value"]
@@ -223,7 +223,7 @@ def _sort(eqn: Any, *xs: Any) -> list[Any]:
 
 
 def _part_type(eqn: Any) -> Any:
-    """The type of the parts of what comes out."""
+    """Return the type of the parts of a result."""
     return np.dtype(np.float32 if eqn.outvars[0].aval.dtype in (np.complex64, np.float32) else np.float64)
 
 
@@ -272,7 +272,7 @@ def _call(eqn: Any, xs: list[Any]) -> list[Any]:
 
 
 def _while(eqn: Any, xs: list[Any]) -> list[Any]:
-    """Of many loops at once, as `vmap` makes them, all go on until the last is done; those that are done stay."""
+    """Loops under `vmap` iterate until the last is done; those that are done are frozen."""
     loop = while_of(eqn.params)
     of_cond, of_body, initial = loop.split(xs)
     init = tuple(_full(initial, eqn.outvars))
@@ -290,7 +290,7 @@ def _while(eqn: Any, xs: list[Any]) -> list[Any]:
 
 
 def _chosen(which: Any, a: Any, b: Any) -> Any:
-    """a where `which`, that has the first axes of a, is true, else b."""
+    """Return a where `which`, with the first axes of a, is true, else b."""
     return jnp.where(which.reshape(which.shape + (1,) * (jnp.ndim(a) - which.ndim)), a, b)
 
 

@@ -40,7 +40,7 @@ class LoweringContext:
     assumptions
         The conditions that are assumed.
     evaluate
-        `evaluate(closed, arrays)` lowers a whole program and returns the lanes of its results.
+        `evaluate(closed, arrays)` lowers a complete program and returns the lanes of its results.
     """
 
     code: Code

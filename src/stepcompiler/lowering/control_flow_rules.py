@@ -66,7 +66,7 @@ def _unlikely(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]
 def _branch(
     ctx: LoweringContext, eqn: Any, condition: Any, instead: Sequence[LaneArray], *xs: LaneArray
 ) -> list[LaneArray]:
-    """Skipped if the condition holds for no member. If it holds for some, the others keep what they have."""
+    """Skipped if the condition holds for no member. If it holds for some, the others are unchanged."""
     code, scalar = ctx.code, ctx.scalars.apply
     before = [e for x in instead for e in x.ravel()]
     olds, otherwise = [ctx.shared.operand(e) for e in before], scalar("not", condition)
@@ -92,7 +92,7 @@ def _branch(
 
 
 def _evaluated_if(ctx: LoweringContext, condition: Any, program: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
-    """A branch, whose loops make no pass where the condition does not hold: there they might never end."""
+    """A branch; its loops make no pass for members where the condition is false, because they might never end."""
     outside, ctx.assumptions.active = (
         ctx.assumptions.active,
         ctx.scalars.apply("and", ctx.assumptions.active, condition),
@@ -111,7 +111,7 @@ def _linear_solve(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneAr
 
 @rule("cond")
 def _cond(ctx: LoweringContext, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[LaneArray]:
-    """All branches, and the one that is meant is taken."""
+    """Compute all branches and select the result of one."""
     i, branches = index[()], [closed(b) for b in eqn.params["branches"]]
     if known(i):
         return ctx.evaluate(branches[int(np.clip(i, 0, len(branches) - 1))], list(xs))
@@ -130,7 +130,7 @@ def _cond(ctx: LoweringContext, eqn: Any, index: LaneArray, *xs: LaneArray) -> l
 
 
 def _chosen(scalar: Callable, p: LaneArray, a: LaneArray, b: LaneArray) -> LaneArray:
-    """a where p, which has the first axes of a, is true, else b."""
+    """Return a where p, with the first axes of a, is true, else b."""
     wide = np.broadcast_to(p.reshape(p.shape + (1,) * (a.ndim - p.ndim)), a.shape)
     each = zip(wide.ravel(), a.ravel(), b.ravel(), strict=True)
     return object_array([scalar("select_n", q, y, x) for q, x, y in each], a.shape)
@@ -154,9 +154,9 @@ def _scan(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
 
 @rule("while")
 def _while(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-    """Unrolled if it is known how often it goes round, else a loop of the code, after a first pass if that is known.
+    """Unroll a loop with a constant number of passes; otherwise write a loop, after a first pass if that is constant.
 
-    Of many loops at once, as `vmap` makes them, there are as many conditions: all go on until the last is done, and
+    Loops under `vmap` have one condition each: all iterate until the last is done, and
     those that are done stay as they are.
     """
     loop = while_of(eqn.params)
@@ -189,10 +189,10 @@ def _while(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
 def _unrolled(
     ctx: LoweringContext, test: Callable, once: Callable, state: list[LaneArray]
 ) -> tuple[list[LaneArray], bool]:
-    """A loop of which it is known beforehand, each time, whether it goes on: its end, and that it has ended.
+    """Unroll a loop whose conditions are constant; return its final state, and whether it has ended.
 
-    If it is not such a loop: where it stands before the first pass of which that is not known, or after one short
-    pass, of which nothing need be frozen, and where much is known that changes later.
+    For other loops, return the state before the first pass whose condition is not constant, or after one short pass,
+    in which nothing must be frozen and many values are constant.
     """
     marks = [(ctx.code.snapshot(), ctx.groups.left, list(ctx.assumptions.guards), state)]
     for passes in range(_LONGEST_UNROLLED):
@@ -212,9 +212,9 @@ def _unrolled(
 
 
 class Loop:
-    """A loop whose state is a tuple of numbers; entries that stay the same known number are left out.
+    """A loop whose state is a tuple of numbers; entries that stay constant are left out.
 
-    Members that are done are frozen while the others of their group go on.
+    Members that are done are frozen while others of their group iterate.
     """
 
     def __init__(self, ctx: LoweringContext, test: Callable, once: Callable, init: list[LaneArray]):
@@ -224,7 +224,7 @@ class Loop:
         self.moving = [not known(e) for e in self.flat]
 
     def tree(self, values: Sequence[Any]) -> list[LaneArray]:
-        """The state with these values of what moves."""
+        """Return the state with these values of its varying entries."""
         it = iter(values)
         full = [next(it) if m else e for e, m in zip(self.flat, self.moving, strict=True)]
         ends = np.cumsum([0, *(math.prod(s) for s in self.shapes)])
@@ -239,13 +239,13 @@ class Loop:
         return [e for x in self.once(self.tree(values)) for e in x.ravel()]
 
     def heads(self) -> list[Value]:
-        """Names for what moves."""
+        """Return names for the varying entries."""
         return [Value("%" + self.code.fresh(), e.dtype) for e in self.moved(self.flat)]
 
     def write(self) -> list[LaneArray]:
-        """Write the loop; what its state is in the end, and whether all guards held, each time.
+        """Write the loop; return its final state, and whether all guards held in every pass.
 
-        A known entry is taken to stay what it is. If the body changes some, the loop is written anew, where these move.
+        Constant entries are assumed to stay constant. If the body changes some, the loop is written again without them.
         """
         ctx = self.ctx
         while True:

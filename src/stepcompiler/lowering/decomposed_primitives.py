@@ -1,4 +1,4 @@
-"""Primitives that are made of others: what they are is written as a function for JAX."""
+"""Primitives that are decomposed into others by a function for JAX."""
 
 from collections.abc import Callable
 from functools import partial
@@ -51,7 +51,7 @@ def _cumlogsumexp(x: Array, axis: int, reverse: bool) -> Array:
 
 @_decomposed("reduce_precision")
 def _reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Rounded to even at the last bit that is kept; then what is too large is ∞, and what is too small is 0."""
+    """Round to even at the last bit; values that are too large become ∞, and those that are too small 0."""
     info = jnp.finfo(x.dtype)
     integer = np.dtype(f"uint{info.bits}")
     bits = lax.bitcast_convert_type(x, integer)
@@ -71,7 +71,7 @@ def _reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array
 
 @_decomposed("lu")
 def _lu(a: Array) -> tuple[Array, Array, Array]:
-    """P A = L U by elimination, the largest element of what is left of a column as its pivot."""
+    """P A = L U by elimination with partial pivoting."""
     if a.ndim != 2:
         raise NotCompilable.operation("lu", ", of many matrices at once")
     m, n = a.shape
@@ -107,7 +107,7 @@ def _cholesky(a: Array) -> Array:
 
 
 def _reduce_window(x: Array, *, start: Any, how: Callable, **params: Any) -> Array:
-    """Sums, or the like, of what lies in windows."""
+    """Reduce the elements of windows, for example to their sums."""
     inside = [d - 1 for d in params["base_dilation"]]
     x = lax.pad(x, jnp.asarray(start, x.dtype), [(*p, i) for p, i in zip(params["padding"], inside, strict=True)])
     sizes, dilation = params["window_dimensions"], params["window_dilation"]

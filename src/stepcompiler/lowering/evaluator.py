@@ -40,7 +40,7 @@ RULE_MODULES = control_flow_rules, decomposed_primitives, indexing_rules, reduct
 
 
 class Attempt(NamedTuple):
-    """A step as code: its results, whether members take it, and the basic block where that is known."""
+    """A lowered step: its results, whether it is valid, and the basic block that computes this."""
 
     results: list[Any]
     valid: Any  # whether each member takes the step
@@ -125,7 +125,7 @@ def emit_step(
 
 
 def _loops_last(eqns: Sequence[Any]) -> list[Any]:
-    """Equations that wait for no loop first: a processor computes them while it waits for a loop."""
+    """Order equations that depend on no loop first: a processor computes them during a loop."""
     waiting: set[Any] = set()
     early, late = [], []
     for eqn in eqns:
@@ -143,7 +143,7 @@ def _spread(x: LaneArray, shape: tuple[int, ...]) -> list[Any]:
 
 
 def _known_among(eqn: Any, xs: Sequence[list]) -> dict[int, Any]:
-    """An operation on each element of vectors, where all that it needs is known: by place, if NumPy can do it."""
+    """Fold an operation on the elements of constant vectors by NumPy, if it can."""
     at = [i for i, lanes in enumerate(zip(*xs, strict=True)) if all(map(known, lanes))]
     if not at:
         return {}
@@ -157,7 +157,7 @@ def _known_among(eqn: Any, xs: Sequence[list]) -> dict[int, Any]:
 
 
 def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
-    """An equation in which nothing varies: done now if all is known, else before the run."""
+    """Evaluate an equation without varying operands: now if all are constant, else before the run."""
     arrays = _arrays(eqn, xs)
     if not all_known(*xs):
         return [split(y) for y in eval_equation(jaxpr, eqn, arrays)]

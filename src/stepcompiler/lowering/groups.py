@@ -1,4 +1,4 @@
-"""How many operations a step may have, and which of them belong to the elements of one array."""
+"""The budget of operations of a step, and the groups of operations on the elements of one array."""
 
 import math
 from collections.abc import Callable

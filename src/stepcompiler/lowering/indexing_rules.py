@@ -29,16 +29,16 @@ _UPDATES = {
 
 
 class Axes(NamedTuple):
-    """How the axes of windows (of what is gathered, or of updates) belong to those of the array and of the indices."""
+    """The relation of the axes of windows (gathered elements or updates) to those of the array and of the indices."""
 
-    window: tuple[int, ...]  # axes that lie in the window; the others are those of the indices
+    window: tuple[int, ...]  # axes of the window; the others are those of the indices
     absent: tuple[int, ...]  # axes of the array that the window does not have
     starts: tuple[int, ...]  # axes of the array that the indices are for
     batch: tuple[int, ...]  # axes of the array that go along with …
     batch_indices: tuple[int, ...]  # … these of the indices
 
     def place(self, at: tuple[int, ...], ndim: int) -> tuple[tuple[int, ...], list[int]]:
-        """Of an element of the windows: the row of its indices, and where in the array it is if those are 0."""
+        """Return the row of indices of an element of the windows, and its position in the array for indices of 0."""
         row = tuple(i for axis, i in enumerate(at) if axis not in self.window)
         inside = iter(at[axis] for axis in self.window)
         where = [0 if axis in (*self.absent, *self.batch) else next(inside) for axis in range(ndim)]
@@ -147,7 +147,7 @@ def _gather(ctx: LoweringContext, eqn: Any, x: LaneArray, indices: LaneArray) ->
 
 
 def _fill_value(value: Any, dtype: Any) -> Any:
-    """What stands where an index is out of bounds, as JAX has it."""
+    """Return JAX's value for an index out of bounds."""
     if value is not None:
         return number(value, dtype)
     if dtype.kind == "f":

@@ -1,6 +1,6 @@
-"""Code: the operations of a step in LLVM's language, on single numbers or on `width` members side by side.
+"""The operations of a step in LLVM's language, on single numbers or on `width` members in SIMD lanes.
 
-What an operation of JAX's is made of stands in `operations`; the loop around a step, and memory, in `loop`.
+`scalar_ops` decomposes the operations of JAX; `targets/time_loop` has the loop around a step, and memory.
 
 **Rounding.** A product that is used once, by a sum in the same basic block, becomes one fused multiply-add with it:
 x y ± z, rounded once. Of two such products the first is fused. A sum of two products that is added to another sum
@@ -26,7 +26,7 @@ TYPES = {"float64": "double", "float32": "float", "bool": "i1"} | {
 
 
 class Value:
-    """A number of the running program: what it is called, and its type."""
+    """A number of the compiled program: its name and type."""
 
     __slots__ = ("dtype", "name")
 
@@ -45,7 +45,7 @@ class Product(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """A sum or difference, written in the end, when it is known how often its terms are used."""
+    """A sum or difference, which is written last, when the uses of its terms have been counted."""
 
     block: str
     name: str
@@ -62,7 +62,7 @@ class Code:
         self.block = "step.body"  # the basic block that is being written
         self.uses: Counter[str] = Counter()  # how often names occur as operands
         self.functions: dict[str, str] = {}  # that are called, as text
-        self.called: dict[tuple[str, ...], list[Value]] = {}  # what came out of calls
+        self.called: dict[tuple[str, ...], list[Value]] = {}  # results of calls
         self.groups: list[Group] = []  # operations that belong to the elements of one array
         self._products: dict[str, Product] = {}
         self._kinds: dict[Any, str] = {}  # by type of NumPy's
@@ -85,13 +85,13 @@ class Code:
         return self._kinds[dtype]
 
     def text(self, x: Any) -> str:
-        """A value or a known number as an operand, of which there is one use more."""
+        """Return a value or constant as an operand, and count this use."""
         if isinstance(x, Value):
             self.uses[x.name] += 1
         return self.spelled(x)
 
     def spelled(self, x: Any) -> str:
-        """A value or a known number."""
+        """Return a value or constant as text."""
         if isinstance(x, Value):
             return x.name
         literal = _literal(x)
@@ -107,7 +107,7 @@ class Code:
         return value
 
     def names(self, start: int, end: int) -> list[str]:
-        """What comes out of the lines from one to another."""
+        """Return the results of a range of lines."""
         lines = self.lines[start:end]
         return [x.name if isinstance(x, Sum) else x.partition(" = ")[0].strip() for x in lines]
 
@@ -117,12 +117,12 @@ class Code:
         self.block = label
 
     def branch(self, condition: str, then: str, otherwise: str) -> None:
-        """Go on elsewhere if a condition holds, which it nearly always does, and else in a new basic block."""
+        """Jump to a label if a likely condition holds, and else continue in a new basic block."""
         self.lines.append(f"  br i1 {condition}, label %{then}, label %{otherwise}, !prof !0")
         self.begin(otherwise)
 
     def snapshot(self) -> tuple:
-        """Where the writing stands, …"""
+        """Return the current position, …"""
         return len(self.lines), self.block, self.uses.copy(), self.called.copy()
 
     def rollback(self, mark: tuple) -> None:
@@ -227,7 +227,7 @@ class Code:
         return one if self.width == 1 else f"v{self.width}{one}"
 
     def select(self, p: Any, a: Any, b: Any) -> Value:
-        """a where p is true, else b."""
+        """Return a where p is true, else b."""
         kind = self.kind(a.dtype)
         return self.write(
             f"select {self.kind(bool)} {self.text(p)}, {kind} {self.text(a)}, {kind} {self.text(b)}", a.dtype
@@ -241,7 +241,7 @@ class Code:
         return self.write(f"call i1 @llvm.vector.reduce.{how}.v{self.width}i1({kind} {self.text(p)})", bool).name
 
     def intrinsic(self, name: str, xs: Sequence[Any], more: str = "") -> Value:
-        """A function that LLVM knows, of numbers of one type."""
+        """Call an LLVM intrinsic on numbers of one type."""
         dtype = xs[0].dtype
         kind = self.kind(dtype)
         args = ", ".join(f"{kind} {self.text(x)}" for x in xs)

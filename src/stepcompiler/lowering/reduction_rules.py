@@ -48,7 +48,7 @@ def _reduce(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
 
 @rule("reduce")
 def _reduce_by(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-    """Element after element, by a program of its own."""
+    """Reduce element by element, by the program of the reduction."""
     body, axes, count = closed(eqn.params["jaxpr"]), eqn.params["dimensions"], len(xs) // 2
     kept = [a for a in range(xs[0].ndim) if a not in axes]
     shape = tuple(xs[0].shape[a] for a in kept)
@@ -125,7 +125,7 @@ def _before(ctx: LoweringContext, test: str, x: Any, y: Any) -> Any:
 
 @rule("sort")
 def _sort(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
-    """Neighbours change places if they stand wrong: by the first key, then by the next; equal ones stay in order.
+    """Swap neighbours in the wrong order, by the first key, then by the next; the sort is stable.
 
     Zeros are equal whatever their sign, and NaN comes last.
     """
@@ -170,7 +170,7 @@ def _triangular_solve(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray
     if not params["left_side"]:
         a, b, lower = a.T, b.T, not lower
     order = list(range(len(a)))[:: 1 if lower else -1]
-    for column in b.T:  # a view: what is set is set in b
+    for column in b.T:  # a view of b
         for k, i in enumerate(order):
             terms = [ctx.scalars.apply("mul", a[i, j], column[j]) for j in order[:k]]
             value = ctx.scalars.apply("sub", column[i], ctx.scalars.tree_reduce("add", terms)) if terms else column[i]
@@ -178,4 +178,4 @@ def _triangular_solve(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray
     return [b if params["left_side"] else b.T]
 
 
-FOLDED = frozenset([*_REDUCTIONS, "dot_general"])  # whose rules are used also if nothing varies
+FOLDED = frozenset([*_REDUCTIONS, "dot_general"])  # their rules apply even if nothing varies

@@ -10,7 +10,7 @@ from ..errors import NotCompilable
 from .llvm_builder import Code, Value
 from .scalar_kinds import known, number
 
-Rule = Callable[..., Any]  # (code, params, type of what comes out, operands …) → value
+Rule = Callable[..., Any]  # (code, params, result type, operands …) → value
 
 _COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _INTEGERS = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
@@ -82,7 +82,7 @@ def _function(name: str) -> Rule:
 
 
 def converted(code: Code, x: Any, dtype: Any) -> Any:
-    """x as a number of another type; NaN becomes the integer 0, and what is too large the largest one."""
+    """Convert x to another type; as integers, NaN becomes 0, and values out of range are clipped."""
     old, new = x.dtype, np.dtype(dtype)
     if old == new:
         return x
@@ -106,7 +106,7 @@ def converted(code: Code, x: Any, dtype: Any) -> Any:
 
 
 def _to_integer(code: Code, x: Any) -> Any:
-    """A whole number of 64 bits: LLVM's own function for it does one member after the other."""
+    """Convert to a 64-bit integer in SIMD lanes; LLVM's own function handles one member after the other."""
     limit = np.iinfo(np.int64)
     ends = [(test, number(end, float), number(end, np.int64)) for test, end in (("ge", limit.max), ("le", limit.min))]
     beyond = [write(code, test, {}, bool, [x, end]) for test, end, _ in ends]
@@ -133,7 +133,7 @@ def _integer_pow(code: Code, params: dict, dtype: Any, x: Any) -> Any:
 
 
 def _sign(code: Code, params: dict, dtype: Any, x: Any) -> Any:
-    """±1; 0, −0 and NaN stay what they are."""
+    """±1; 0, −0 and NaN are unchanged."""
     zero = number(0, dtype)
     up, down = (write(code, test, {}, bool, [x, zero]) for test in ("gt", "lt"))
     return code.select(up, number(1, dtype), code.select(down, number(-1, dtype), x))
@@ -153,7 +153,7 @@ def _absolute(code: Code, params: dict, dtype: Any, x: Any) -> Any:
 
 
 def _quotient(code: Code, params: dict, dtype: Any, x: Any, y: Any) -> Any:
-    """XLA has −1 for what is divided by zero. The processor raises an exception for that, and for −2⁶³/(−1)."""
+    """Divide integers as XLA does: x/0 = −1. The processor traps for this case and for −2⁶³/(−1)."""
     zero, safe = _safe_divisor(code, dtype, x, y)
     op = "sdiv" if dtype.kind == "i" else "udiv"
     quotient = code.write(f"{op} {code.kind(dtype)} {code.text(x)}, {code.text(safe)}", dtype)
@@ -167,7 +167,7 @@ def _rest(code: Code, params: dict, dtype: Any, x: Any, y: Any) -> Any:
 
 
 def _safe_divisor(code: Code, dtype: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Whether y is zero, and 1 where dividing by y would raise an exception, else y."""
+    """Return whether y is zero, and 1 where a division by y would trap, else y."""
     zero = unsafe = write(code, "eq", {}, bool, [y, number(0, dtype)])
     if dtype.kind == "i":
         least = write(code, "eq", {}, bool, [x, number(np.iinfo(dtype).min, dtype)])

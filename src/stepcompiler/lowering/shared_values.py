@@ -13,7 +13,7 @@ from .scalar_kinds import known, number
 
 
 class SharedValues:
-    """The numbers that do not vary. Each is computed once, and read by the code under a name of its own."""
+    """The numbers that do not vary. Each is computed once, and is an input of the code."""
 
     def __init__(self, stem: str):
         self.stem = stem

@@ -1,7 +1,7 @@
-"""Single precision, for what needs few digits (`hints.low_precision`).
+"""Single precision, if low precision suffices (`hints.low_precision`).
 
-What is known, or the same everywhere, stays in double precision until something that varies is done with it. On a GPU
-single precision has units of its own, beside those for double precision.
+Constants and uniform values stay in double precision until an operation with a varying operand. A GPU has separate
+units for single precision.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def is_supported(program: jex.ClosedJaxpr) -> bool:
 
 
 def narrow_operands(code: Code, name: str, dtype: Any, xs: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The type of what an operation gives, and its operands: single precision, but for functions of our own."""
+    """Return the result type and the operands of an operation: single precision, except for our own functions."""
     if name in mathematics.FUNCTIONS:
         return dtype, [widen(code, x) for x in xs]
     single = lambda x: x if x.dtype != np.float64 else np.float32(x) if known(x) else converted(code, x, np.float32)

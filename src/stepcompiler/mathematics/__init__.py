@@ -1,4 +1,4 @@
-"""A mathematics of its own: functions of numbers as polynomials, the same bits on every processor.
+"""Mathematical functions as polynomials, bitwise identical on every processor.
 
 One family a file, written with the operators of `numbers`; coefficients are fitted by tools/coefficients.py. All are
 within 1 ulp of the truth (tests/stepcompiler/test_mathematics.py), ends and subnormal numbers included, and without
@@ -55,7 +55,7 @@ def write(code: Code, name: str, xs: Sequence[Any]) -> Any:
 
 
 def size(code: Code, name: str) -> int:
-    """The number of operations where a function is used that has been written."""
+    """Return the number of operations of a call of a function."""
     count = code.functions.get(_called(name), "").count("\n")
     return count if 0 < count <= LARGEST_INLINE else 1
 

@@ -1,4 +1,4 @@
-"""exp and what is made of it.
+"""exp and functions derived from it.
 
 x = k log 2 + r with |r| ≤ ½ log 2, r in a pair; e^r = 1 + r + r² P(r). What is near 0 is the last thing to be added,
 so that one rounding is all that is lost. sinh and cosh of x are those of r, combined with 2^k and 2^−k: nothing is

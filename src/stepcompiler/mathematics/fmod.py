@@ -1,4 +1,4 @@
-"""What is left of a division, exactly; and the next floating-point number."""
+"""The exact remainder of a division, and the next floating-point number."""
 
 from .ir_number import Number, fma, scaled, where
 
@@ -25,7 +25,7 @@ def _exponent(x: Number) -> Number:
 
 
 def _divided(r: Number, b: Number, exponent: Number) -> Number:
-    """What is left of r, as a loop until it is less than b for all members."""
+    """Reduce r in a loop until it is less than b for all members."""
     code, entry = b.code, b.code.block
     code.lines.append("  br label %loop")
     code.begin("loop")

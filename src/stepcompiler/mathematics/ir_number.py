@@ -1,4 +1,4 @@
-"""Numbers of the running program as one writes them: operators on what `code` writes, and pairs that carry more digits.
+"""Numbers of the compiled program with Python's operators, and pairs with more digits.
 
 Nothing is contracted behind one's back: x * y + z is rounded twice, fma(x, y, z) once. An operation is done on one
 number or on `width` members side by side; what is meant for one of them only is chosen with `where`.
@@ -86,11 +86,11 @@ class Number:
         return self.made("shl", self, x)
 
     def __rshift__(self, x: Any) -> "Number":
-        """The bits of a whole number without sign; with its sign: `halved`."""
+        """The bits of an unsigned integer; for signed ones: `shift_right`."""
         return self.made("lshr", self, x)
 
     def shift_right(self, times: int) -> "Number":
-        """A whole number over 2^times, rounded down."""
+        """An integer over 2^times, rounded down."""
         return self.made("ashr", self, times)
 
     def __lt__(self, x: Any) -> "Number":
@@ -126,7 +126,7 @@ class Number:
         return self.function("copysign", x)
 
     def bits(self) -> "Number":
-        """As a whole number of 64 bits."""
+        """Convert to a 64-bit integer."""
         return self._cast(INTEGER)
 
     def as_real(self) -> "Number":
@@ -139,7 +139,7 @@ class Number:
         return Number(self.code, self.code.write(text, dtype))
 
     def whole(self) -> "Number":
-        """A whole number of at most 51 bits as a floating-point number."""
+        """Convert an integer of at most 51 bits to a floating-point number."""
         return (self + MAGIC_BITS).as_real() - MAGIC
 
 
@@ -150,14 +150,14 @@ def fma(x: Any, y: Any, z: Any) -> Number:
 
 
 def where(p: Number, a: Any, b: Any) -> Number:
-    """a where p is true, else b."""
+    """Return a where p is true, else b."""
     like = next((x for x in (a, b) if isinstance(x, Number)), None)
     lanes = [like.like(x) if like is not None else number(x, REAL) for x in (a, b)]
     return Number(p.code, p.code.select(p.value, *lanes))
 
 
 def power_of_two(k: Number) -> Number:
-    """2^k of a whole number −1022 ≤ k ≤ 1023."""
+    """2^k of an integer −1022 ≤ k ≤ 1023."""
     return ((k + 1023) << 52).as_real()
 
 
@@ -227,7 +227,7 @@ def over(a: Pair, b: Pair) -> Pair:
 
 
 def choose(p: Number, a: Pair, b: Pair) -> Pair:
-    """a where p is true, else b."""
+    """Return a where p is true, else b."""
     return where(p, a[0], b[0]), where(p, a[1], b[1])
 
 
@@ -249,7 +249,7 @@ def define(code: Code, name: str, build: Callable, count: int) -> None:
     """A function of `count` floating-point numbers with results that `build` makes, unless it is there already."""
     if name in code.functions:
         return
-    code.functions[name] = ""  # keeps its place: what it calls is defined after it
+    code.functions[name] = ""  # reserves its position, because its callees are defined after it
     inner = Code(code.width)
     inner.functions, inner.block = code.functions, "entry"
     arguments = [Value(f"%x{i}", REAL) for i in range(count)]

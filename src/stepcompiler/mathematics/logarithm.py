@@ -1,4 +1,4 @@
-"""log and what is made of it.
+"""log and functions derived from it.
 
 x = 2^k (1 + f) with √½ ≤ 1 + f < √2, s = f/(2 + f): log(1 + f) = f − f²/2 + s (f²/2 + s² P(s²)), the first two terms
 in a pair. Where more digits are wanted (powers), log(1 + f) = 2 s (1 + s²/3 + s⁴/5 + s⁶ P(s²)) in pairs throughout.
@@ -54,7 +54,7 @@ def with_exponent(k: Number, log: Pair) -> Pair:
 
 
 def _ends(x: Number, out: Number) -> Number:
-    """What a logarithm is at 0, at ∞, and of what is negative."""
+    """The values of a logarithm at 0, at ∞ and at negative numbers."""
     out = where(x.equals(float("inf")), x, out)
     out = where(x.equals(0.0), float("-inf"), out)
     out = where(x < 0.0, float("nan"), out)

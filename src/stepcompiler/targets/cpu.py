@@ -1,6 +1,6 @@
 """The CPU as a target: a loop over groups of members around their steps, and compilation for this very processor.
 
-A group of `width` members lies side by side in memory, as in the processor's vectors.
+The words of a group of `width` members are interleaved in memory, as in SIMD registers.
 """
 
 import ctypes
@@ -63,7 +63,7 @@ class Cpu:
 
     @property
     def stride(self) -> str:
-        """The members of a group lie side by side."""
+        """The members of a group are interleaved."""
         return str(self.width)
 
     @property

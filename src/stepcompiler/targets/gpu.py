@@ -1,4 +1,4 @@
-"""A GPU as a target: one thread a member, whole trajectories in registers.
+"""A GPU as a target: one thread per member, with its state in registers.
 
 Words lie word by word, the members of each side by side, so that threads next to each other read next to each other.
 Every argument of the kernel is a pointer, as XLA's own call of PTX has it: what is changed in place comes twice, going
@@ -23,8 +23,8 @@ from ..kernel import Buffers, MembersLast, Sizes
 from ..lowering.llvm_builder import Code
 from .cpu import compiled
 
-LONGEST = 4000  # operations of a step up to which its numbers fit a thread's registers, …
-LONGEST_ASKED = 20_000  # … and up to which a kernel is made where it was asked for, slow as it is
+LONGEST = 4000  # the most operations of a step whose numbers fit in a thread's registers, …
+LONGEST_ASKED = 20_000  # … and of a slower kernel, which backend="native-gpu" requires
 REGISTERS = 128  # of a thread, at most: with more, too few threads run at once
 RESIDENT = 2**16 // REGISTERS  # threads that one of a GPU's processors has registers for
 _KNOWN = (70, 72, 75, 80, 86, 89, 90, 100, 120)  # compute capabilities that LLVM writes for; newer GPUs take older text
@@ -85,7 +85,7 @@ exit:
 
 @dataclass(frozen=True)
 class Gpu:
-    """Threads of an NVIDIA GPU; `emulated`, of nobody's: the same text with a loop over threads, for this processor."""
+    """Threads of an NVIDIA GPU; `emulated`: the same text with a loop over threads, for this processor."""
 
     emulated: bool = False
     width: int = field(default=1, init=False)
@@ -135,14 +135,14 @@ class Gpu:
         return GpuExecutable(text, self.emulated, sizes)
 
     def check(self, code: Code) -> None:
-        """Refuse what is too long for a thread."""
+        """Raise an error if a step is too long for a thread."""
         length = sum(" = " in str(line) or not isinstance(line, str) for line in code.lines)
         if length > LONGEST_ASKED:
             raise NotCompilable(too_long(length, LONGEST_ASKED))
 
 
 def too_long(length: int, most: int) -> str:
-    """Why a step is refused."""
+    """Return the reason why a step is not supported."""
     return f"The step takes {length} operations, and beyond {most} a GPU's thread has too few registers."
 
 

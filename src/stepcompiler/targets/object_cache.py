@@ -50,7 +50,7 @@ def _folder() -> Path | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """The code in a file, if it is whole."""
+    """Return the code in a file, if it is complete."""
     try:
         data = path.read_bytes()
         os.utime(path)

@@ -1,4 +1,4 @@
-"""Packing: eight equal operations on single numbers as one operation on eight numbers side by side.
+"""The SLP vectoriser: eight equal operations on single numbers become one operation on eight SIMD lanes.
 
 One trajectory of a long chain does the same for each of its copies, number by number. The evaluator notes which
 operations belong to the elements of one array (`Group`); here eight of them become one, in the text of the loop that
@@ -34,9 +34,9 @@ _PHI = re.compile(r"\[([^,\]]+), %([\w.]+)\]")
 
 
 class Group(NamedTuple):
-    """The operations for each element of an array, by the names of what comes out of them.
+    """The operations for each element of an array, by the names of their results.
 
-    `rows` has the elements that stand in a row; None: in whatever order their operands stand.
+    `rows` contains the elements of each row; None: the order of their operands.
     """
 
     elements: list[list[str]]
@@ -44,14 +44,14 @@ class Group(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a number stands: the pack, and where in it."""
+    """The position of a number: the pack and the lane."""
 
     pack: str
     at: int
 
 
 def copies_of(jaxpr: Any) -> int | None:
-    """The length of the axis along which most of a program's numbers lie, in arrays of several axes; None if short."""
+    """Return the length of the axis with most of a program's numbers, in arrays of several axes; None if short."""
     lengths: Counter[int] = Counter()
 
     def count(jaxpr: Any) -> None:
@@ -80,7 +80,7 @@ def rows_of(shape: tuple[int, ...], copies: int) -> np.ndarray:
 
 
 class Line(NamedTuple):
-    """A line of text: what comes out of it (or nothing), the rest of it, and in which basic block it stands."""
+    """A line of text: its result (or nothing), the rest of it, and its basic block."""
 
     name: str
     text: str
@@ -101,14 +101,14 @@ def packed(text: str, groups: Sequence[Group], first: str) -> str:
 
 
 class _Packer:
-    """Plans where numbers stand, then writes the program anew."""
+    """Assigns numbers to lanes, then rewrites the program."""
 
     def __init__(self, lines: list[Line], groups: Sequence[Group], first: str):
         self.lines, self.first = lines, first
         self.by_name = {x.name: x for x in lines if x.name}
         self.places: dict[str, Place] = {}
         self.packs: dict[str, dict[int, str]] = {}  # the numbers of each pack
-        self.members: dict[str, list[list[list[str]]]] = {}  # of what belongs to a group: its elements, pack by pack
+        self.members: dict[str, list[list[list[str]]]] = {}  # the elements of a group, pack by pack
         self.count = itertools.count()
         groups = [self._whole(g) for g in groups]
         for group in groups:
@@ -121,12 +121,12 @@ class _Packer:
         self._plan_phis()
         self.out: dict[str, list[str]] = defaultdict(list)
         self.ends: dict[str, list[str]] = defaultdict(list)
-        self.known: dict[tuple, str] = {}  # what was gathered in this basic block
+        self.known: dict[tuple, str] = {}  # numbers gathered in this basic block
 
     # Plans.
 
     def _whole(self, group: Group) -> Group:
-        """With what stands before a sum, and without what was taken back or has become part of another sum."""
+        """Include lines before a sum, and exclude lines that were discarded or merged into another sum."""
         before = ".term", ".first.factor", ".first", ".factor", ""
         parts = lambda n: [x for x in (n + end for end in before) if x in self.by_name]
         return group._replace(elements=[[x for n in e for x in parts(n)] for e in group.elements])
@@ -145,7 +145,7 @@ class _Packer:
                             self._place(names, range(len(names)))
         everything = [name for alike in chosen for e in alike for name in e]
         for name in everything:
-            self.members[name] = chosen  # written where the first of them stands
+            self.members[name] = chosen  # written at the first of them
 
     def _place(self, names: Sequence[str], where: Sequence[int]) -> None:
         pack = f"%pack{next(self.count)}"
@@ -153,7 +153,7 @@ class _Packer:
         self.places.update({name: Place(pack, i) for i, name in zip(where, names, strict=True)})
 
     def _sorted(self, group: Group) -> list[list[int]]:
-        """Elements whose operands come from the same packs stand together."""
+        """Place elements whose operands come from the same packs in one pack."""
 
         def sources(i: int) -> list[tuple[int, int]]:
             names = [n for line in group.elements[i] for n in _NAME.findall(self.by_name[line].text)]
@@ -164,7 +164,7 @@ class _Packer:
         return [order[i : i + SIZE] for i in range(0, len(order), SIZE)]
 
     def _plan_phis(self) -> None:
-        """What a loop carries stands as what it becomes at the end of a pass."""
+        """Place the carry of a loop like its values at the end of a pass."""
         phis = [x for x in self.lines if x.text.startswith("phi ")]
         while True:
             found: dict[tuple, dict[int, str]] = {}
@@ -224,13 +224,13 @@ class _Packer:
             out.append(f"  {self.places[names[0]].pack} = {_widened(self.by_name[names[0]].text, given)}")
 
     def _single(self, line: Line, block: str) -> None:
-        """A line as it was, what it reads of packs taken out of them."""
+        """Return a scalar line, whose operands are extracted from packs."""
         out = self.out[block]
         text = _NAME.sub(lambda m: self._taken(m.group(), out), line.text)
         out.append(f"  {line.name} = {text}" if line.name else text)
 
     def _phi(self, line: Line, done: set[str]) -> None:
-        """What comes from other blocks is put together at their ends."""
+        """Pack values from other blocks at the ends of these blocks."""
         kind, out = _result(line.text), self.out[line.block]
         place = self.places.get(line.name)
         if place is None:
@@ -264,7 +264,7 @@ class _Packer:
         return known[key]
 
     def _gather(self, column: Sequence[str], kind: str, out: list[str]) -> str:
-        """Shuffled out of the packs where they stand, single ones put in."""
+        """Shuffle lanes from their packs, and insert single numbers."""
         wide = f"<{SIZE} x {kind}>"
         column = [*column, *[column[-1]] * (SIZE - len(column))]
         places = [self.places.get(x) for x in column]
@@ -306,7 +306,7 @@ class _Packer:
         return name
 
 
-# The language of LLVM, as far as a step has it.
+# The part of LLVM's language that steps use.
 
 
 def _shape(text: str) -> str:
@@ -333,7 +333,7 @@ def _operands(text: str) -> list[tuple[str, str]]:
 
 
 def _result(text: str) -> str:
-    """The type of what comes out."""
+    """Return the result type."""
     if text.startswith(("fcmp", "icmp")):
         return "i1"
     types = [m.group() for m in _TOKEN.finditer(text) if m.lastgroup == "type"]

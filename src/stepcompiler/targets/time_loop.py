@@ -105,7 +105,7 @@ step.drawn:""")
 
 
 class Target(Protocol):
-    """What the code is for.
+    """The machine and the memory layout of the code.
 
     Word j of a row lies at (row · words + j) · `stride` + `lane`. What stands around the steps finds a member's (or
     group's) %index, %state.base, %own.base, and the first %path.row and %slots.row; `reload_index` finds
@@ -119,7 +119,7 @@ class Target(Protocol):
 
     @property
     def packs(self) -> bool:
-        """Whether equal operations of one member may stand side by side."""
+        """Whether equal operations of one member may share SIMD registers."""
         ...
 
     @property
@@ -134,12 +134,12 @@ class Target(Protocol):
 
     @property
     def lane(self) -> str:
-        """Where a member is among those that lie side by side."""
+        """The lane of a member."""
         ...
 
     @property
     def reload_index(self) -> str:
-        """The lines that find a member in the end."""
+        """The lines that find a member at the end."""
         ...
 
     @property
@@ -196,7 +196,7 @@ def write_loop(
             raise NotCompilable.dtype("float32", " in the state, in parameters by member or in the path")
     memory = Memory(code, target)
     moved = lambda i, x: i in signature.added or any(a.results[i] is not x for a in attempts)
-    kept = [i for i, x in enumerate(state) if moved(i, x)]  # the others stay in place
+    kept = [i for i, x in enumerate(state) if moved(i, x)]  # the others are not moved
     counts = {i for i in kept if len(attempts) == 1 and _counts_steps(code, state[i], attempts[0].results[i])}
     lines = {
         "read_state": memory.read(state, "%state", "%state.base", ".start"),
@@ -260,7 +260,7 @@ def _added(code: Code, outputs: Sequence[Value], added: tuple[int, ...]) -> list
 
 
 def _path(memory: "Memory", path: list[Value], draw: Draw | None, backward: bool) -> tuple[list[str], list[str]]:
-    """The lines that find what the path does in a step, and those that keep what was drawn for the next one.
+    """Return the lines that load or draw the increments of a step, and those that save the ones of the next step.
 
     A pair of steps is drawn at once: before the first of them, and wherever a run begins with the second.
     """
@@ -283,7 +283,7 @@ def _path(memory: "Memory", path: list[Value], draw: Draw | None, backward: bool
 
 
 class Memory:
-    """Words of eight bytes, in the places that the target gives them."""
+    """Words of eight bytes, at the addresses of the target."""
 
     def __init__(self, code: Code, target: Target):
         self.code, self.target = code, target

@@ -208,10 +208,10 @@ def test_all_words_of_a_key_count():
     [
         (-1, ValueError, "key must be at least 0, not -1"),
         (2**64, ValueError, "key must be below 2\\^64, not 18446744073709551616"),
-        (True, TypeError, "key must be a whole number or a JAX key, not True"),
-        (1.0, TypeError, "key must be a whole number or a JAX key, not 1.0"),
-        ("0", TypeError, "key must be a whole number or a JAX key, not '0'"),
-        (None, TypeError, "key must be a whole number or a JAX key, not None"),
+        (True, TypeError, "key must be an integer or a JAX key, not True"),
+        (1.0, TypeError, "key must be an integer or a JAX key, not 1.0"),
+        ("0", TypeError, "key must be an integer or a JAX key, not '0'"),
+        (None, TypeError, "key must be an integer or a JAX key, not None"),
         (
             jax.random.split(jax.random.key(0), 2),
             ValueError,

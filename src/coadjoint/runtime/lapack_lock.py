@@ -5,16 +5,16 @@ pool, and waits for them on such a thread. Two such programs can fill the pool w
 Therefore a program that calls LAPACK excludes the others.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 import jax
 
 from stepcompiler.jaxprs.interning import primitives
-
-from .blas import one_blas_thread
 
 _LAPACK = {
     "cholesky", "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur",
@@ -38,7 +38,7 @@ def exclusive_xla(needed: bool = True, small: bool = True) -> Iterator[None]:
     if not needed:
         yield
         return
-    with _running, one_blas_thread(small):
+    with _running, _one_blas_thread() if small else nullcontext():
         yield
 
 
@@ -46,3 +46,22 @@ def run_exclusive(program: Callable, *args: Any) -> Any:
     """Return program(*args), computed completely while no other such program runs."""
     with exclusive_xla():
         return jax.block_until_ready(program(*args))
+
+
+def _one_blas_thread() -> AbstractContextManager[Any]:
+    """Limit BLAS to the calling thread, and restore its threads afterwards.
+
+    jaxlib calls SciPy's LAPACK from the threads of XLA, one matrix per thread. OpenBLAS would divide each small matrix
+    among further threads. On a busy machine a step with n = 65 then takes ten to thirty times as long.
+    """
+    if "scipy.linalg.cython_lapack" not in sys.modules:
+        return nullcontext()
+    return blas_libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def blas_libraries() -> Any:
+    """Return the threads of the libraries of this process; call it after JAX has loaded LAPACK."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

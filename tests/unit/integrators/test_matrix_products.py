@@ -12,7 +12,7 @@ from coadjoint.fluids import laplacians as dg
 from coadjoint.integrators import extrapolation, matrix_products, su_n_series, su_n_solver
 from coadjoint.integrators.su_n_solver import Rule, _Step, products_step, tanh
 from coadjoint.numerics import split_complex as sc
-from coadjoint.runtime import blas, results
+from coadjoint.runtime import lapack_lock, results
 from coadjoint.runtime.backends import placement, xla
 from coadjoint.runtime.planning import plan_ensemble, plan_solve
 from coadjoint.store.fingerprint import configuration
@@ -380,13 +380,15 @@ def test_a_defect_is_driven_to_round_off_and_reported():
 def test_blas_has_one_thread_inside_and_what_it_had_before_afterwards():
     np.linalg.eigvalsh(np.eye(3))
     jnp.linalg.eigvalsh(jnp.eye(3))  # which loads LAPACK
-    libraries = blas._libraries("scipy.linalg.cython_lapack" in sys.modules)
-    if not libraries:
-        pytest.skip("no OpenBLAS here")
-    before = [library.get() for library in libraries]
-    with blas.one_blas_thread():
-        assert all(library.get() == 1 for library in libraries)
-    assert [library.get() for library in libraries] == before
+    libraries = lapack_lock.blas_libraries().select(user_api="blas")
+    assert "scipy.linalg.cython_lapack" in sys.modules and len(libraries)
+    threads = lambda: {library["num_threads"] for library in libraries.info()}
+    with libraries.limit(limits=2):  # as a user's have on two cores; those of the tests have one
+        with lapack_lock.exclusive_xla():
+            assert threads() == {1}
+        with lapack_lock.exclusive_xla(small=False):
+            assert threads() == {2}
+        assert threads() == {2}
 
 
 def test_diagnostics_of_two_matrices_are_those_of_two_and_not_of_a_thousand(monkeypatch):
@@ -406,18 +408,15 @@ def test_diagnostics_are_compiled_once_and_leave_threads_of_blas_alone(monkeypat
     run = lambda: cj.solve(made, W0, t1=0.04, dt=0.02, integrator=method)
     diagnostics = lambda sol: (sol.casimirs(), sol.casimir_errors(), sol.orbit_error(), sol.energy(), repr(sol))
     diagnostics(run())
-    libraries, inside, real = blas._libraries("scipy" in sys.modules), [], results.mapped
-    watched = lambda *args: inside.extend(library.get() for library in libraries) or real(*args)
+    libraries, inside, real = lapack_lock.blas_libraries().select(user_api="blas"), [], results.mapped
+    threads = lambda: {library["num_threads"] for library in libraries.info()}
+    watched = lambda *args: inside.append(threads()) or real(*args)
     monkeypatch.setattr(results, "mapped", watched)
-    before = [library.get() for library in libraries]
-    for library in libraries:
-        library.set(2)  # as a user's has on two cores; that of the tests has one
-    with compilations() as count:
-        diagnostics(run())
-    assert all(library.get() == 2 for library in libraries)
-    for library, threads in zip(libraries, before, strict=True):
-        library.set(threads)
-    assert count.n == 0 and set(inside) <= {1} and bool(inside) == bool(libraries)
+    with libraries.limit(limits=2):  # as a user's have on two cores; those of the tests have one
+        with compilations() as count:
+            diagnostics(run())
+        assert threads() == {2}
+    assert count.n == 0 and inside and all(each == {1} for each in inside)
 
 
 def test_members_of_an_ensemble_of_matrices_are_no_padding():

@@ -36,7 +36,7 @@ def structure_factor(run: Any, shape: Any, *, start: float | None = None, window
     ----------
     run : Solution, Ensemble, Stored, Dataset or (t, values)
         A run of `spin_lattice`, or its Dataset. Else saved times and real values of shape (…, times, sites k) or
-        (…, times, *shape, k) with k components per site, such as the values of `models.su_spins.expectations`.
+        (…, times, *shape, k) with k components per site, such as the values of `models.expectations`.
     shape : int or sequence of int
         The sides of the lattice.
     start : float, optional

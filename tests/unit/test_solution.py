@@ -314,7 +314,7 @@ def test_an_unsolved_step_of_a_traced_run():
     m = jnp.array([0.6, 1.1, 0.8])
     with pytest.raises(cj.UnsolvedStepError, match=r"^\d of 2 steps could not be solved, first at step \d \(t = "):
         jax.grad(last)(m)
-    with pytest.raises(Exception, match="a step could not be solved, in a run that is traced by JAX"):
+    with pytest.raises(Exception, match="a step did not converge in a run that JAX traces"):
         jax.jit(last)(m)
 
 

@@ -27,7 +27,7 @@ class AdaptiveCarry(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """Where a step stands: `at` of its 2^halvings parts are done."""
+    """The progress in a step: `at` of its 2^halvings parts are done."""
 
     mu: State
     carry: PyTree
@@ -86,11 +86,11 @@ class Adaptive(Integrator):
         return Claims(**{**vars(c), "symmetric": False, "symplectic": False})
 
     def check(self, system: System) -> None:
-        """What the method inside says."""
+        """The message of the inner method."""
         self.integrator.check(system)
 
     def needs(self, system: System) -> Needs:
-        """What the method inside needs, of every part."""
+        """The needs of the inner method, for every part."""
         inner = self.integrator.needs(system)
         return replace(inner, halvings=self.halvings)
 
@@ -112,7 +112,7 @@ class Adaptive(Integrator):
         return self.integrator.group_method
 
     def init(self, system: System, mu: State) -> AdaptiveCarry:
-        """Begin with whole steps."""
+        """Begin with full steps."""
         return AdaptiveCarry(self.integrator.init(system, mu), jnp.zeros((), int))
 
     def init_group(self, system: System, mu: State, carry: AdaptiveCarry, g0: PyTree = None) -> AdaptiveCarry:

@@ -1,4 +1,4 @@
-"""The integrator: one step, and what it claims."""
+"""The integrator: one step, and the claims of the method."""
 
 import abc
 from collections.abc import Callable
@@ -200,7 +200,7 @@ def step_from(
 
 
 class OrbitCarry(NamedTuple):
-    """What an orbit method carries: the algebra's memory of the starting orbit, and the group element if asked for."""
+    """The carry of an orbit method: the algebra's memory of the initial orbit, and the group element if required."""
 
     orbit_memory: PyTree
     g: Array | None
@@ -238,7 +238,7 @@ class GroupMethod(Integrator):
         return getattr(self, "tau", _EXP)
 
     def init(self, system: System, mu: State) -> OrbitCarry:
-        """What the algebra remembers of the starting orbit."""
+        """Return the algebra's memory of the initial orbit."""
         conserves = self.drift_free and not system.has_torque
         orbit_memory = self._tau.orbit_memory(system.algebra, mu) if conserves else None
         return OrbitCarry(
@@ -321,7 +321,7 @@ class OrbitMethod(GroupMethod):
     """A method that moves once a step: σ from a rule, which a subclass gives, then the group action."""
 
     def products_rule(self, system: System) -> "matrix_products.Rule | None":
-        """How the step of a system of matrices is solved by products alone, for a method that knows it."""
+        """Return the rule of the inversion-free solver for a system of matrices; None if the method has none."""
         return None
 
     def init(self, system: System, mu: State) -> OrbitCarry:

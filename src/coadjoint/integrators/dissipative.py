@@ -28,11 +28,11 @@ class Dissipative(Integrator):
     inner: Integrator
 
     def init(self, system: System, mu: State) -> PyTree:
-        """Nothing: each step begins on an orbit of its own."""
+        """Return no memory: each step begins on another orbit."""
         return None
 
     def check(self, system: System) -> None:
-        """What the method within asks for."""
+        """The needs of the inner method."""
         self.inner.check(system)
 
     def needs(self, system: System) -> Needs:
@@ -51,13 +51,13 @@ class Dissipative(Integrator):
         return Dissipative(inner=self.inner.fast())
 
     def failure(self, dt: float, residual: float, sigma: float) -> str:
-        """What the method within says."""
+        """The message of the inner method."""
         return self.inner.failure(dt, residual, sigma)
 
     def step(
         self, system: System, mu: State, t: Float[Array, ""], dt: Float[Array, ""], dS: Increment, carry: Any
     ) -> tuple[State, PyTree, SolveInfo]:
-        """Half, whole, half."""
+        """Half a step, a step, half a step."""
         kick = self._half_stirring(system, dS)
         mu = system.dissipate(mu, 0.5 * dt) + kick
         mu, _, info = self.inner.step(system, mu, t, dt, dS, self.inner.init(system, mu))

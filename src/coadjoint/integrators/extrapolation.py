@@ -19,13 +19,13 @@ from jaxtyping import Array, Float, Int
 from ..numerics.sharding import shard_rows
 from ..numerics.split_complex import F32, F64, Pair, padded
 
-_POINTS, _FEWER, _MANY = 8, 6, 1000  # steps that are kept; fewer of large matrices, whose paths are smoother
+_POINTS, _FEWER, _MANY = 8, 6, 1000  # stored steps; fewer for large matrices, whose paths are smoother
 _SAMPLED = 16  # rows of D by which q is chosen
 _SMOOTH = 1e-5  # of W: an expected error of D up to which it is taken from earlier steps, not from S
 
 
 class StepHistory(NamedTuple):
-    """S and D of the last steps of one length dt, in a ring, and E of two; step k stands at k mod p."""
+    """S and D of the last steps of one length dt, in a ring, and E of two; step k has index k mod p."""
 
     S: Float[Array, "p 2 n n"]
     D: Float[Array, "p 2 n n"]

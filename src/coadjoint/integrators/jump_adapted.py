@@ -20,7 +20,7 @@ _FIXED = 5  # halvings, if the run is differentiated in reverse
 
 
 class _Progress(NamedTuple):
-    """Where a step stands: `at` is a fraction of it, `rest` the increment from there to its end."""
+    """The progress in a step: `at` is a fraction of it, `rest` the increment from there to its end."""
 
     i: Int[Array, ""]
     mu: State
@@ -63,11 +63,11 @@ class JumpAdapted(Integrator):
         return self.inner.init(system, mu)
 
     def check(self, system: System) -> None:
-        """What the method inside supports."""
+        """The noises that the inner method supports."""
         self.inner.check(system)
 
     def needs(self, system: System) -> Needs:
-        """What the method inside needs."""
+        """The needs of the inner method."""
         return self.inner.needs(system)
 
     def init_group(self, system: System, mu: State, carry: PyTree, g0: PyTree = None) -> PyTree:

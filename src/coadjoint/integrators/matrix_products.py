@@ -1,4 +1,4 @@
-"""Where a step of matrices by products alone (`matrix`) meets systems and methods."""
+"""The interface between inversion-free steps of matrices (`su_n_solver`), systems and methods."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -34,19 +34,19 @@ _SMALL = 64  # dimension up to which exponentials are, which is faster there and
 
 
 class ProductsResult(NamedTuple):
-    """σ, and what it moves the state by."""
+    """σ, and the change of the state."""
 
     sigma: Element
     change: State
 
 
 def uses_matrix_products(algebra: LieAlgebra, orbit_memory: Any) -> bool:
-    """Whether a method carries what products need, instead of an algebra's memory of the starting orbit."""
+    """Whether the carry of a method belongs to the inversion-free solver, instead of the memory of the orbit."""
     return isinstance(orbit_memory, StepHistory) or (orbit_memory is None and algebra.is_matrix_conjugation)
 
 
 def rule_for(solve: Any, system: System, tau: Tau, mean: bool) -> Rule | None:
-    """The rule by which products solve a step, if they do: asked for, or on matrices that are not small."""
+    """Return the rule of the inversion-free solver, if the user requests it or matrices are large; else None."""
     settings = getattr(solve, "settings", solve)
     algebra = system.algebra
     known = algebra.is_matrix_conjugation and isinstance(tau, Cayley | Exp) and not system.has_torque
@@ -55,7 +55,7 @@ def rule_for(solve: Any, system: System, tau: Tau, mean: bool) -> Rule | None:
 
 
 def check_solver(solve: Any, system: System) -> None:
-    """Raise if products are asked for where there are none."""
+    """Raise an error if the inversion-free solver is requested but not supported."""
     if solve.solver == "products" and not system.algebra.is_matrix_conjugation:
         raise ValueError(
             f'solver="products" is for matrices that are moved by conjugation, SU(n), not for '

@@ -27,7 +27,7 @@ _KEEPS = {"quadratic": ("quadratic", "polynomial", "any"), "polynomial": ("polyn
 
 @dataclass(frozen=True)
 class Row:
-    """What a method promises for one system."""
+    """The claims of a method for one system."""
 
     name: str
     integrator: Integrator
@@ -35,7 +35,7 @@ class Row:
     strong: float | None  # with the noise of the system, if it has any
     weak: float | None  # the same
     conserves: tuple[str, ...]  # the energy and time symmetry without noise
-    path: str  # what it asks of the path beside its increments
+    path: str  # the integrals of the path that it needs besides increments
     actions: int  # a step; of an implicit one with a typical number of iterations
     gradients: int
 

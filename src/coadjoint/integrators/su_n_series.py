@@ -1,4 +1,4 @@
-"""Series of skew-Hermitian matrices by products alone, each as exact as it must be: (1 − a)⁻¹, and a = tanh S."""
+"""Inversion-free series of skew-Hermitian matrices, to the required precision: (1 − a)⁻¹, and a = tanh S."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

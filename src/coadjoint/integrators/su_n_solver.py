@@ -95,7 +95,7 @@ class StepResult(NamedTuple):
 
 
 class _Iterate(NamedTuple):
-    """Where the iteration stands."""
+    """The state of the iteration."""
 
     S: Pair
     tanh: Pair | None  # of S, which is a, if that is not S
@@ -114,7 +114,7 @@ class _Iterate(NamedTuple):
 
 
 class _Residuals(NamedTuple):
-    """What an evaluation there gave, and whether the iteration goes on."""
+    """The results of an evaluation, and whether the iteration continues."""
 
     iterate: _Iterate
     t: Pair
@@ -239,7 +239,7 @@ class _Step:
         return _Iterate(S, a if self.rule.exp else None, D, E, error, stale, reach, rate, jnp.zeros((), int))
 
     def unevaluated(self, iterate: _Iterate) -> _Residuals:
-        """What is known there before the first evaluation."""
+        """Return the state before the first evaluation."""
         t, small = jnp.zeros_like(iterate.S), jnp.zeros_like(iterate.E)
         return _Residuals(iterate, t, small, small, small, jnp.zeros(()), jnp.ones((), bool))
 

@@ -49,7 +49,7 @@ class Tau(eqx.Module):
         return algebra.element(jnp.linalg.solve(inverse.T, algebra.coordinates(mu)))
 
     def orbit_memory(self, algebra: LieAlgebra, mu: State) -> PyTree:
-        """What `drift_free_flow` must remember of the start."""
+        """The memory of the initial state for `drift_free_flow`."""
         return None
 
     def drift_free_flow(
@@ -166,7 +166,7 @@ class Cayley(Tau):
 
 
 def checked(tau: Any) -> Tau:
-    """The τ that a user gave, or an error that says what it may be."""
+    """Return the user's τ; raise an error that lists the allowed ones."""
     if isinstance(tau, Tau):
         return tau
     hint = f"; did you mean {tau.__name__}()?" if isinstance(tau, type) and issubclass(tau, Tau) else "."

@@ -41,7 +41,7 @@ class _WeakSplitting(GroupMethod):
 
     @abc.abstractmethod
     def cost(self, drift: Cost) -> Cost:
-        """What a step costs, when one of the drift costs so much."""
+        """The cost of a step, from the cost of a step of the drift."""
 
     def check(self, system: System) -> None:
         """The drift as its method says; noises must be exactly solvable."""
@@ -76,7 +76,7 @@ class _WeakSplitting(GroupMethod):
 
 
 def _checked(drift: Any) -> GroupMethod:
-    """A method for the drift, or an error that says what it may be."""
+    """Return a method for the drift; raise an error that lists the allowed ones."""
     if not isinstance(drift, GroupMethod) or not isinstance(getattr(drift, "tau", Exp()), Exp):
         raise TypeError(f"drift must be a method that moves by the exponential, such as TMK(), not {drift!r}.")
     if drift.claims.order < 2:

@@ -3,8 +3,8 @@
 Every iteration is a `while_loop` that starts only if needed. So under `vmap` an unused fallback costs nothing, and a
 member that has converged is frozen while others iterate.
 
-The size |x| of an unknown is Euclid's, but that of a direct sum is that of the largest of its parts: round-off is then
-the same beside it however many parts there are, and each part is solved as well as it would be alone.
+The size |x| of an unknown is its Euclidean norm; for a direct sum it is the largest norm of a part. Then the accuracy
+of each part does not depend on the number of parts.
 """
 
 from collections.abc import Callable
@@ -131,13 +131,11 @@ def iterate(
 ) -> IterationState:
     """x ← x + correction(x) until the remaining error, scaled by x, is below tol, or stagnates at round-off.
 
-    What is left after a correction δ is at most δ, and about ρδ when corrections fall fast, at the rate ρ < ¼
-    (Hairer and Wanner, Solving ODEs II, IV.8). Where a correction is not finite, x stays what it was; not so if
-    `fast`, when x would have to wait for its norm, and such a step is not taken anyway. Where something is known from
-    the equation, the last correction δ must be so small that this follows for x to first order in δ and in |x| δ; the
-    next term, |x|² δ/6, is foreseen as well, or, with `needs_second_order`, where it is included, the one after it,
-    |x|³ δ/24.
-    `extra_squared_norm`: the squares of numbers that count in the size of x.
+    The error after a correction δ is at most δ, and about ρδ if corrections fall at a rate ρ < ¼ (Hairer and Wanner,
+    Solving ODEs II, IV.8). If a correction is not finite, x is unchanged, except with `fast`, because such a step is
+    discarded. If the equation returns further results, the last correction δ must be so small that they are valid at x
+    to first order in δ and in |x| δ. The bound of the next term is |x|² δ/6, or |x|³ δ/24 with `needs_second_order`.
+    `extra_squared_norm`: squares of numbers to include in the size of x.
     """
     limit = start.iterations + max_steps
 
@@ -169,8 +167,8 @@ def iterate_near(
 ) -> tuple[IterationState, Squared]:
     """`iterate` after a first correction near the root: usually one more correction suffices. Return its error, too.
 
-    Only where it is not, corrections are made as by `later()`, and it is asked whether it was near at all: if the first
-    correction was not small beside x, whether what had led there was `moderate`.
+    Otherwise corrections continue as in `later()`. The start was near the root if the first correction was small
+    relative to x, or if the change that led to the start was `moderate`.
     """
     s, foreseen, fits = _corrected(correction, start, tol, squares, extra_squared_norm, needs_second_order=True)
     small = s.before2 <= _SMALL**2 * s.size2

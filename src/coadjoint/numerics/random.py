@@ -8,8 +8,8 @@ A normal number is a function only of (key, domain, member, level, channel, n):
 where T is Threefry-2x32 with 20 rounds and `member` and `n` are 64-bit counters. The numbers n and n + 1 (n even)
 are one Box–Muller pair: bits(n) gives the radius, bits(n + 1) the angle, both with 52 bits.
 
-A path takes its increments from channels below 2^24 and levels below 2^8; what `drivers/` draws besides (integrals
-of the path) has the other channels and levels to itself.
+A path takes its increments from channels below 2^24 and levels below 2^8. Other numbers of `drivers/` (integrals
+of the path) use the other channels and levels.
 
 Reference: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC'11.
 """

@@ -94,7 +94,7 @@ def solve_root(
     """The root of f(x, 1) that continues from f(0, 0) = 0, with the derivative of the implicit function theorem.
 
     `f(x, λ)` gives the two sides' difference in the step's equation, with time step and increments scaled by λ, and
-    what it has found besides, or None.
+    further results, or None.
 
     - "chord": x ← x − (1 − G)⁻¹ f(x), with the frozen G of `start()`; if that starts near the root, with 1 + G + G² + …
       in place of the inverse, and only where the first correction is small;
@@ -162,7 +162,7 @@ def _from_near(
     """The chord method from near the root: by a series twice, and after that by an inverse.
 
     The expansion that has led from an explicit step to x converges to the root that continues from x = 0 if the first
-    correction is small, or what was added to the explicit step is not large, both beside x.
+    correction is small, or if the change of the explicit step is not large, both relative to x.
     """
     x, G, _, explicit = begun
     assert explicit is not None
@@ -220,8 +220,8 @@ def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:
 def _inverse(J: Float[Array, "n n"], fast: bool) -> Callable[[Vector], Vector]:
     """x ↦ J⁻¹ x: by LAPACK, or, if `fast`, by a product with the inverse, found by elimination written out.
 
-    Of order 3 that is by cofactors, which wait for one quotient, not for three. There is no pivoting: J is the identity
-    for a small step, and where it is far from that the iteration does not converge and the step is solved otherwise.
+    For order 3 it uses cofactors, with one quotient instead of three. There is no pivoting, because J is near the
+    identity for a small step. Otherwise the iteration does not converge and the fallback takes the step.
     """
     if not fast:
         factor = jax.scipy.linalg.lu_factor(J)

@@ -1,12 +1,12 @@
-"""Large matrices spread over the devices of a mesh, a block of rows on each: products, and wrapped diagonals.
+"""Large matrices distributed over the devices of a mesh, with a block of rows on each: products, wrapped diagonals.
 
-Code is traced for a mesh inside `jax.set_mesh(mesh)`, where `mesh()` is not None; XLA's partitioner follows the rows
-through all that is elementwise and through transposes, an all-to-all each. What it would gather whole on every device
-is written here for each device with its block, so that no device ever holds a whole matrix:
+Code is traced for a mesh inside `jax.set_mesh(mesh)`, where `mesh()` is not None. XLA partitions elementwise
+operations and transposes (an all-to-all each). It would gather complete matrices for other operations. They are written
+here per device, so that no device contains a complete matrix:
 
-- a product goes round a ring: device k multiplies columns of its rows of A with the rows of B that it has at the time,
-  and hands these on to device k − 1;
-- row j of a matrix holds entry j of all diagonals, so that an all-to-all takes rows to whole diagonals and back.
+- a product uses a ring: device k multiplies columns of its rows of A with its current rows of B, and sends these to
+  device k − 1;
+- row j of a matrix contains entry j of all diagonals, so that an all-to-all converts rows to diagonals and back.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,12 +1,11 @@
 """Complex matrices as pairs (re, im) of real arrays, (2, m, m): a product is three real ones, as exact as it must be.
 
 (A₀ + iA₁)(B₀ + iB₁) = P₀ − P₂ + i(P₁ − P₀ − P₂) with P₀ = A₀B₀, P₁ = (A₀ + A₁)(B₀ + B₁), P₂ = A₁B₁. Real products are
-what processors are fastest at: XLA's complex ones take 1.5 times as long on a CPU, and 1.2 times on a GPU.
+the fastest: XLA's complex ones take 1.5 times as long on a CPU, and 1.2 times on a GPU.
 
-A product is asked for at one of four levels. The relative errors of the three lower ones are those of float32 on a CPU;
-on a GPU they use its matrix units, which know bfloat16 (8 bits), float16 and TF32 (11 bits), with sums in float32.
-float16 takes half the time of TF32 but has a short range, so that matrices are scaled by their largest entry, which is
-worth it for large ones.
+There are four levels of precision. The three lower ones are float32 on a CPU. On a GPU they use its matrix units, which
+support bfloat16 (8 bits), float16 and TF32 (11 bits), with sums in float32. float16 takes half the time of TF32 but has
+a short range. Therefore matrices are scaled by their largest entry, which pays for large ones.
 """
 
 import math
@@ -51,10 +50,10 @@ def padded(n: int) -> int:
 
 
 def materialize(A: Array) -> Array:
-    """A, on a CPU as an array in memory, for one that is then read in another order than it is made.
+    """Return A, on a CPU as an array in memory, if it is read in another order than it is computed.
 
-    XLA would else compute it entry by entry where it is read, from all that it is made of, which for a transpose of a
-    sum takes 2.5 times as long. It does so behind a barrier too, but not with what is put together of two parts.
+    Otherwise XLA fuses its computation with each read. For a transpose of a sum this takes 2.5 times as long. A barrier
+    does not prevent the fusion, but a concatenation of two parts does.
     """
     if on_gpu():
         return A
@@ -107,7 +106,7 @@ def product(A: Pair, B: Pair, level: Level) -> Pair:
 
 
 def symmetric_product(A: Pair, B: Pair, level: Level, sign: int = -1, right: int = -1) -> Pair:
-    """A B where it is known to be skew-Hermitian (sign −1) or Hermitian (+1), exactly so; B = `right` Bᴴ.
+    """Return A B if it is skew-Hermitian (sign −1) or Hermitian (+1) by construction, exactly so; B = `right` Bᴴ.
 
     About ⅔ of a product: on a CPU two real ones are enough (`_by_sum`); on a GPU, in double precision, the block below
     the diagonal is that above it.

@@ -16,7 +16,7 @@ _WHAT = "a matrix of numbers"
 
 
 def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None = None) -> tuple[PyTree, bool]:
-    """The group element at the start as arrays, and whether it leads with members; an error if it is none."""
+    """Return the initial group element as arrays, and whether it has an axis of members; raise an error if invalid."""
     if g0 is None:
         return None, False
     if not group:

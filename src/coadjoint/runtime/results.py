@@ -143,7 +143,7 @@ class Saved(eqx.Module):
 
     @property
     def saved(self) -> Any:
-        """What the `save` function returned at each saved time; the states if there was none."""
+        """The values of the `save` function at each saved time; the states without one."""
         return self.values
 
     def casimirs(self) -> Any:
@@ -151,7 +151,7 @@ class Saved(eqx.Module):
         return self._map(Constant(self.system.algebra.casimirs))
 
     def casimir_errors(self) -> Any:
-        """|C(t) − C₀|, scaled by what each Casimir could be at the first saved time, when it is C₀.
+        """|C(t) − C₀|, divided by the scale of each Casimir at the first saved time, when it is C₀.
 
         A Casimir near zero is not divided by.
         """
@@ -378,7 +378,7 @@ class Ensemble(Saved):
 
     @property
     def saved(self) -> Any:
-        """What the `save` function returned for every member; the states if there was none."""
+        """The values of the `save` function for every member; the states without one."""
         self._check_members()
         return self.values
 

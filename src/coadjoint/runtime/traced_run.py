@@ -1,7 +1,7 @@
 """Runs inside a transformation of JAX: native code (`gradients`), or a scan of XLA.
 
-Fallbacks take long to compile, in a gradient longer still, and are hardly ever needed. So a traced run has none, and
-says so where a step would have needed them; with throw=False it has them.
+Fallbacks take long to compile, especially in a gradient, and are rarely needed. So a traced run has none, and raises an
+error if a step needs them. With throw=False it has them.
 """
 
 import equinox as eqx
@@ -27,8 +27,8 @@ from .saved_values import Save
 from .scan import path_of, scan_steps
 
 _UNSOLVED = (
-    "a step could not be solved, in a run that is traced by JAX and so has no fallbacks: take a smaller dt, or "
-    "throw=False, which compiles the fallbacks too (look at stats.unsolved then)."
+    "a step did not converge in a run that JAX traces, which has no fallbacks: use a smaller dt, or throw=False, "
+    "which compiles the fallbacks too (then check stats.unsolved)."
 )
 _REASON = "JAX traces the run (differentiates, compiles or maps it), and XLA computes it as a scan."
 

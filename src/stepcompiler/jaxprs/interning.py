@@ -1,9 +1,8 @@
 """Functions as data: a traced function whose code is interned and whose captured arrays are inputs.
 
-JAX recompiles when it meets a function it has not seen, and a lambda written anew on every call is such a function.
-Here a function is traced once to a jaxpr; equal jaxprs (same primitives, same wiring, same literals) become one and
-the same object; the arrays the function closes over become leaves. Compiled code is then reused whenever only
-numbers have changed.
+JAX recompiles for every new function object, for example a lambda that is created on every call. Here a function is
+traced to a jaxpr. Equal jaxprs (same primitives, same wiring, same literals) become the same object, and captured
+arrays become leaves. Compiled code is then reused if only numbers have changed.
 """
 
 import hashlib

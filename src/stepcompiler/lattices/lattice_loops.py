@@ -4,9 +4,8 @@
 
 A step for one site reads other sites by `neighbor` (see `site_values`). It is divided where it reads values that the
 step has computed at other sites, because all sites must have computed them. Values that a later sweep needs are saved
-in memory, unless the site can compute them again. SIMD lanes hold eight sites. Where the
-sites in some relation to eight neighbours are eight neighbours again, as they are but for the edges of a lattice, they
-are read as such.
+in memory, unless the site can compute them again. SIMD lanes hold eight sites. If the neighbours of eight consecutive
+sites are consecutive, as they are inside a lattice, they are read as a vector.
 
 Memory has planes: a number of each site, one after the other.
 """
@@ -29,7 +28,7 @@ from ..targets.cpu import Cpu, compiled
 from ..targets.time_loop import ATTRIBUTES, Memory, broadcast
 from .site_values import NeighborMap
 
-WIDTH = 8  # sites side by side
+WIDTH = 8  # sites in SIMD lanes
 _APART = 9 * WIDTH
 AREAS = (
     "old",

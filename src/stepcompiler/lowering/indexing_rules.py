@@ -1,7 +1,7 @@
-"""Rules for elements at indices: gathers, scatters, slices whose start is computed.
+"""Rules for elements at indices: gathers, scatters, slices with a computed start.
 
-A window of an array starts at some index along some of its axes. Where an index is known, so is the element; where it
-varies, the element is chosen among those that the index may mean.
+A window of an array starts at some index along some of its axes. A constant index determines the element. For a varying
+index, the element is selected from all those in range.
 """
 
 import math

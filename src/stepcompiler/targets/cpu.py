@@ -47,7 +47,7 @@ _LINE = 64  # bytes of a cache line, with which the stack begins: a vector acros
 
 @dataclass(frozen=True)
 class Cpu:
-    """Groups of `width` members side by side, one group after the other."""
+    """Groups of `width` interleaved members, one group after the other."""
 
     width: int
     pointer: str = field(default="ptr", init=False)
@@ -58,7 +58,7 @@ class Cpu:
 
     @property
     def packs(self) -> bool:
-        """If there are no members side by side."""
+        """Whether a group has one member."""
         return self.width == 1
 
     @property
@@ -89,7 +89,7 @@ class Cpu:
 class CpuExecutable:
     """Machine code that takes the steps n … stop − 1 of groups of `width` members, one group after the other.
 
-    A group is read from memory, stepped until `stop` or until a step is not valid (it then stands before that step),
+    A group is read from memory, stepped until `stop` or until a step is not valid (it stops before that step),
     and written back. After every `every` steps, the saved words go to the next slot.
     """
 

@@ -1,11 +1,10 @@
 """A GPU as a target: one thread per member, with its state in registers.
 
-Words lie word by word, the members of each side by side, so that threads next to each other read next to each other.
-Every argument of the kernel is a pointer, as XLA's own call of PTX has it: what is changed in place comes twice, going
-in and coming out.
+Word j of all members is contiguous, so that adjacent threads read adjacent addresses. Every argument of the kernel is a
+pointer, as XLA's call of PTX requires. Arrays that are updated in place are passed twice, as input and as output.
 
-The same text becomes machine code for this machine, too, with a loop over thread indices around it (`emulated`): that
-is how a GPU's bits are had where there is none.
+With `emulated`, the same text is compiled for this processor, with a loop over thread indices. Results are bitwise
+identical to those of a GPU.
 """
 
 import ctypes
@@ -59,7 +58,7 @@ _FIND = """\
 _SIZE = ".address_size 64"
 _FUNCTION = re.compile(r"^\{\n.*?^\}", re.MULTILINE | re.DOTALL)
 _CONSTANT = re.compile(r"0d[0-9A-F]{8}(?!00000000)[0-9A-F]{8}")
-# The index is found anew in the end: kept, the addresses of all words would take registers all the way.
+# The index is computed again at the end, so that addresses of words occupy no registers during the steps.
 _RELOAD = """\
   %within.reload = call i32 asm sideeffect "mov.u32 $0, %tid.x;", "=r"()
   %thread.reload = add i32 %before, %within.reload

@@ -1,12 +1,12 @@
 """The SLP vectoriser: eight equal operations on single numbers become one operation on eight SIMD lanes.
 
-One trajectory of a long chain does the same for each of its copies, number by number. The evaluator notes which
-operations belong to the elements of one array (`Group`); here eight of them become one, in the text of the loop that
-is written already. So the numbers are the same to the last bit, whether they stand side by side or not. What is read
-by single operations is taken out of its pack, and what stands elsewhere is shuffled into place; loops carry packs.
+One trajectory of a long chain has the same operations for each of its copies. The evaluator records which operations
+belong to the elements of one array (`Group`). Here eight of them become one, in the text of the finished loop, so
+results are bitwise identical with and without packs. Operands of scalar operations are extracted from their packs.
+Operands in other lanes are shuffled. Loops carry packs.
 
-Elements stand together along the copies: an array of the shape (copies, 3), or (3 · copies,), has three rows of them,
-one after the other in packs of eight.
+Packs run along the copies: an array of the shape (copies, 3), or (3 · copies,), has three rows, divided into packs of
+eight.
 """
 
 import itertools
@@ -210,7 +210,7 @@ class _Packer:
         return "\n".join(text)
 
     def _elements(self, alike: list[list[str]], block: str) -> None:
-        """The operations of up to eight elements, side by side."""
+        """The operations of up to eight elements, as one."""
         for names in zip(*alike, strict=True):
             if names[0] not in self.places:
                 for name in names:
@@ -257,7 +257,7 @@ class _Packer:
         return name
 
     def _gathered(self, column: Sequence[str], kind: str, out: list[str], known: dict[tuple, str]) -> str:
-        """Numbers side by side."""
+        """Return a pack of numbers."""
         key = (*column, kind)
         if key not in known:
             known[key] = self._gather(column, kind, out)

@@ -1,8 +1,8 @@
 """The loop over the steps of a member around a step, in LLVM's language, for any target.
 
-A member (on a CPU a group of them) is read from memory, stepped until n₁ or until a step does not come out valid (it
-then stands before that step), and written back. After every `every` steps the saved words go to the next slot. What
-differs between targets (how a member is found, and where its words lie) is a `Target`'s.
+A member (on a CPU a group of members) is read from memory, stepped until n₁ or until a step is not valid, and written
+back. It stops before a step that is not valid. After every `every` steps the saved words go to the next slot. A
+`Target` defines how a member is found and where its words are.
 
 All numbers take eight bytes. Word j of a member is `stride` words after word j − 1.
 """
@@ -107,14 +107,14 @@ step.drawn:""")
 class Target(Protocol):
     """The machine and the memory layout of the code.
 
-    Word j of a row lies at (row · words + j) · `stride` + `lane`. What stands around the steps finds a member's (or
-    group's) %index, %state.base, %own.base, and the first %path.row and %slots.row; `reload_index` finds
-    %index.reload and %state.reload in the end, so that they need not be kept all the way.
+    Word j of a row has the address (row · words + j) · `stride` + `lane`. The code around the steps defines %index,
+    %state.base and %own.base of a member or group, and the first %path.row and %slots.row. `reload_index` defines
+    %index.reload and %state.reload at the end, so that they occupy no registers during the steps.
     """
 
     @property
     def width(self) -> int:
-        """Members side by side."""
+        """The number of members in SIMD lanes."""
         ...
 
     @property
@@ -148,7 +148,7 @@ class Target(Protocol):
         ...
 
     def wrap_kernel(self, steps: str, shared: str, sizes: Sizes) -> str:
-        """Return the whole text: the entry and the way to each member, around the steps of one."""
+        """Return the complete text: the entry and the code that finds each member, around the steps of one."""
         ...
 
     def link(self, text: str, sizes: Sizes) -> Any:

@@ -290,7 +290,7 @@ class GpuStepper:
 
 
 def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[Array]:
-    """Arrays that lead with members from words × members, the last member repeated."""
+    """Return arrays with a leading axis of members from words × members; the last member is repeated."""
     out, at = [], 0
     for shape, dtype in zip(shapes, dtypes, strict=True):
         size = words_in(shape, dtype)

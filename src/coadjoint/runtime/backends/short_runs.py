@@ -27,10 +27,10 @@ _SAVED = 2**17  # numbers that a call saves, if a member saves more than one sta
 
 
 class ShortRuns(NamedTuple):
-    """What became of the members of some batches."""
+    """The results of the members of some batches."""
 
     rows: Snapshot  # (member, saved time, …), the start included
-    points: StepState  # at the end; the carry is not kept
+    points: StepState  # at the end; without the carry
     complete: Bool[np.ndarray, " member"]  # whether a member has reached the end
 
 
@@ -78,7 +78,7 @@ class ShortRunProgram:
         return ShortRuns(rows, StepState(end, None, totals), reached == plan.steps)
 
     def _padded(self, x: Any) -> np.ndarray:
-        """An array that leads with members, with room for as many as a call takes."""
+        """Return an array padded to the members of a call."""
         if len(x) == self.size:
             return x
         out = np.zeros((self.size, *x.shape[1:]), x.dtype)

@@ -1,8 +1,8 @@
-"""The step of a large lattice, written for one of its sites and made native code.
+"""The step of a large lattice, compiled for one of its sites.
 
-A system of N copies of one algebra, at each of which the same happens, is written for a single site: its algebra, and
-ζ there, which reads neighbours (`lattice_lowering`). A method that is `sitewise` does not tell the difference. What
-comes of it are sweeps over the sites (`lattice_loops`).
+A system of N equal copies of one algebra is presented to the method as a system of one site: its algebra, and ζ at the
+site, which reads neighbours (`lattice_lowering`). `sitewise` methods work unchanged. The result is sweeps over sites
+(`lattice_loops`).
 """
 
 import copy
@@ -245,7 +245,7 @@ def _site_point(plan: Plan, factor: LieAlgebra, sites: int) -> tuple[Any, PyTree
     own = jax.eval_shape(lambda mu: initial_state(site, plan.integrator, mu, 0.0, plan.follows_group), mu)
     both = zip(jax.tree.leaves(own[:2]), jax.tree.leaves(plan.state_shape[:2]), strict=True)
     if factor.shape != mu.shape or any(a.size * sites != b.size for a, b in both):
-        raise NotCompilable("What a step carries along of large lattices of such copies has no native code.")
+        raise NotCompilable("Native code does not support the carry of this method on large lattices.")
     return own[:2]
 
 

@@ -25,7 +25,7 @@ from .base import NotSupported, attempt_native
 from .path_sampling import drawing
 
 OPERATIONS = 20_000  # scalar operations up to which native code pays: beyond, compiling takes too long
-WIDTH = 8  # members side by side on a CPU
+WIDTH = 8  # members in SIMD lanes on a CPU
 
 
 class StepKernel(NamedTuple):
@@ -33,7 +33,7 @@ class StepKernel(NamedTuple):
 
     native: Kernel
     drawn: bool  # whether it draws the path itself, for which it reads the numbers of members
-    by_member: tuple[bool, ...]  # which numbers of the system lead with members
+    by_member: tuple[bool, ...]  # which arrays of the system have an axis of members
     treedef: Any  # of a point
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
@@ -44,7 +44,7 @@ class StepKernel(NamedTuple):
         return self.native.width
 
     def pack(self, tree: PyTree) -> np.ndarray:
-        """Arrays that lead with members as words (groups, words, width)."""
+        """Return arrays with a leading axis of members as words (groups, words, width)."""
         return packed(jax.tree.leaves(tree), self.width)
 
     def unpack(self, words: np.ndarray) -> StepState:

@@ -1,6 +1,6 @@
-"""What the primitives compute on a CPU: calls of kernels, as operations of JAX.
+"""The implementation of the primitives on a CPU: calls of kernels, as operations of JAX.
 
-Arguments that are by member lead with members, all others have no such axis. Without members there is one.
+Arguments that differ between members have a leading axis of members, all others do not. A trajectory has one member.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def prepare(
 
 
 def _spread(xs: Sequence[Array], flags: Sequence[bool], count: int) -> list[Array]:
-    """Arrays that all lead with members."""
+    """Return all arrays with a leading axis of members."""
     one = lambda x, m: jnp.asarray(x) if m else jnp.broadcast_to(jnp.asarray(x), (count, *jnp.shape(x)))
     return [one(x, m) for x, m in zip(xs, flags, strict=True)]
 
@@ -64,7 +64,7 @@ def group_words(xs: Sequence[Array], count: int, width: int, lead: int = 1, step
 
 
 def segment_length(program: Program, columns: int, members: int) -> int:
-    """Steps between two saved states if the whole tape is too long, else 0."""
+    """Return the steps between two saved states if the complete tape is too long, else 0."""
     if program.steps * columns * 8 * members <= program.memory:
         return 0
     return min(program.steps, max(_LEAST, _SEGMENT // (8 * columns)))
@@ -93,7 +93,7 @@ def single(members: int | None, out: Sequence[Array]) -> list[Array]:
 
 
 def run(program: Program, members: int | None, given: Given, keep: int = 0) -> tuple[list[Array], CallResult]:
-    """The run; with `keep`, the states before each step whose number is a multiple of it are kept."""
+    """Run; with `keep`, save the state before each step whose number is a multiple of it."""
     done = call(
         given.kernels.run, given.shared, given.first, given.own, given.path, stop=program.steps, slots=program.slots,
         every=program.save_every, keep=keep, times=-(-program.steps // keep) if keep else 0,
@@ -102,7 +102,7 @@ def run(program: Program, members: int | None, given: Given, keep: int = 0) -> t
 
 
 def run_taped(program: Program, members: int | None, given: Given, keep: int) -> list[Array]:
-    """The run, and of every step what the adjoint reads; with `keep`, states in place of it."""
+    """Run, and save the inputs of the adjoint of every step; with `keep`, save states instead."""
     if keep:
         out, done = run(program, members, given, keep)
         kept = ungrouped(jnp.moveaxis(done.kept, 0, 1), given.members)
@@ -134,7 +134,7 @@ def _none(like: Any, members: int) -> Array:
 
 
 def _tape(given: Given, members: int | None, tape: Array) -> Array:
-    """A tape, or kept states, in groups."""
+    """Return a tape, or saved states, in groups."""
     return grouped(tape if members is not None else tape[None], given.first.shape[2])
 
 
@@ -152,7 +152,7 @@ def run_adjoint(
     sums = [_none(kernels.numbers[i], given.members) for i in kernels.moving_numbers]
     state = group_words([*lam, *sums], given.members, width)
     before = [jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], axis=1)[:, ::-1] for x in cts]
-    added = words(before, 2)  # λ receives at saved step j what belongs to row −1 − j
+    added = words(before, 2)  # at saved step j, λ receives the cotangent of row −1 − j
     if each_step and every > 1:
         spread = jnp.zeros((given.members, program.slots, every, added.shape[2]), added.dtype)
         added = spread.at[:, :, -1].set(added).reshape(given.members, steps, added.shape[2])
@@ -181,7 +181,7 @@ def run_adjoint(
 def _in_segments(
     program: Program, given: Given, keep: int, kept: Array, shared: list, state: Array, added: Array, saves: int
 ) -> tuple[Array, Array, Array]:
-    """The adjoint from kept states: each segment is stepped again, the last one first."""
+    """The adjoint from saved states: each segment is computed again, the last one first."""
     kernels, steps = given.kernels, program.steps
     count = kept.shape[1]
     each_step = bool(kernels.moving_rows)

@@ -1,7 +1,7 @@
 """The step of a traced run, its tangent and its adjoint as native code.
 
 The adjoint of a step is the vector–Jacobian product of its program, in which the roots of implicit equations are
-arguments: the forward pass has solved them. What the adjoint reads of a step decides what the forward pass saves.
+arguments: the forward pass has solved them. The forward pass saves the inputs of the adjoint.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _INTEGER = jax.ShapeDtypeStruct((), jnp.int64)
 
 
 class Variant(NamedTuple):
-    """Which kernels of a program are meant: members per group, numbers by member, and differentiated inputs."""
+    """The key of the kernels of a program: members per group, inputs per member, and differentiated inputs."""
 
     width: int
     by_member: tuple[bool, ...]  # of the numbers
@@ -129,7 +129,7 @@ class Kernels:
         return kernel
 
     def _forward(self, extra: Any) -> Kernel:
-        """A forward kernel; `extra(parts, row, roots, new parts)` is what it saves of a step."""
+        """Return a forward kernel, which saves `extra(parts, row, roots, new parts)` of each step."""
 
         def step(program: jex.ClosedJaxpr, shared: list, own: list, state: tuple, n: Array, row: list) -> tuple:
             parts, totals = state
@@ -157,7 +157,7 @@ class Kernels:
 
     @cached_property
     def taped(self) -> Kernel:
-        """The run, which saves of each step what the adjoint reads of it: the columns of its tape."""
+        """Return the kernel of a run that saves the inputs of the adjoint of each step: the columns of its tape."""
         columns = np.asarray(self.tape_columns)
 
         def extra(parts: list, row: list, roots: list, new: list) -> list:
@@ -175,12 +175,12 @@ class Kernels:
 
     @property
     def tape(self) -> list:
-        """Shapes of all that a tape could contain of a step: its state, its row of the path, its roots."""
+        """Return the shapes of the candidates for the tape of a step: its state, its row of the path, its roots."""
         return [*self.parts, *self.rows, *self.roots]
 
     @property
     def tape_columns(self) -> tuple[int, ...]:
-        """What the adjoint reads of these, and states, which are saved anyway."""
+        """Return the columns that the adjoint reads, and states, which are always saved."""
         return self.adjoint.path_columns
 
     @property

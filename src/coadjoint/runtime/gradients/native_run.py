@@ -24,7 +24,7 @@ from .program import N_TOTALS, Program, snapshots
 
 
 class NativeRun(NamedTuple):
-    """The last state, what is saved, and why XLA computes it after all; empty if native code does."""
+    """Return the last state, the saved values, and the reason why XLA computes them; empty with native code."""
 
     point: StepState
     values: Snapshot
@@ -83,7 +83,7 @@ def _refused(plan: Plan, reason: str) -> NotSupported:
 
 
 def _differentiated(plan: Plan) -> bool:
-    """Whether JAX differentiates the run here, so that its adjoint is compiled rather than the run alone."""
+    """Whether JAX differentiates the run, so that its adjoint is compiled too."""
 
     def moves(x: Any) -> bool:
         if type(x).__name__ in ("JVPTracer", "LinearizeTracer"):
@@ -94,7 +94,7 @@ def _differentiated(plan: Plan) -> bool:
 
 
 def _by_member(plan: Plan) -> tuple[bool, ...]:
-    """For each number, t0 and dt, whether it leads with members."""
+    """Return for each array, t0 and dt whether it has an axis of members."""
     return (*by_member(plan), False, False)
 
 

@@ -8,7 +8,7 @@
 x are numbers of the system, t0, dt, the first state and the path. On a CPU all are native. XLA computes them on other
 devices, and the derivatives of `tangent` and `adjoint` with respect to x, which are second derivatives of the run.
 
-With `members`, results lead with members, and so do those arguments whose flag is set. `vmap` adds members.
+With `members`, results and the arguments whose flag is set have a leading axis of members. `vmap` adds members.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ def _run_jvp(primals: Sequence, tangents: Sequence, *, program: Program, members
 
 
 def _saved_bytes(program: Program, keep: int, columns: tuple) -> int:
-    """What the forward pass saves for the adjoint."""
+    """Return the shapes that the forward pass saves for the adjoint."""
     if not keep:
         return 8 * program.steps * len(columns)
     return 8 * -(-program.steps // keep) * (count_words(jax.tree.leaves(program.state)) + N_TOTALS)
@@ -128,7 +128,7 @@ def _linear_jvp(primitive: Any, plain: Callable) -> Callable:
 
 
 def _tangent_transpose(cts: Sequence, *args: Any, flags: tuple, **about: Any) -> list:
-    """The adjoint; what members share has the sum of theirs."""
+    """The adjoint; cotangents of shared arguments are summed over members."""
     count, members = len(about["moving"]), about["members"]
     given = (*flags[: count + 1], *[members is not None] * len(cts))
     out = adjoint_p.bind(*args[: count + 1], *map(ad.instantiate_zeros, cts), flags=given, **about)
@@ -201,7 +201,7 @@ def _led(shapes: Sequence, members: int | None) -> list:
     return [jax.core.ShapedArray((*lead, *s.shape), s.dtype) for s in shapes]
 
 
-# What is computed on a CPU, and elsewhere.
+# Implementation on a CPU and on other devices.
 
 
 def _run_natively(*args: Array, program: Program, members: Any, flags: tuple) -> list:
@@ -260,7 +260,7 @@ def _run_elsewhere(*args: Array, program: Program, members: Any, flags: tuple) -
 
 
 def _or_elsewhere(native: Callable, elsewhere: Callable) -> Callable:
-    """Native, or, where no kernel can be made, by XLA."""
+    """Native, or by XLA if no kernel is available."""
 
     def computed(*args: Array, **params: Any) -> list:
         found = attempt_native(partial(native, *args, **params))

@@ -1,4 +1,4 @@
-"""A traced run without its arrays: what its kernels are compiled from, and the same run as a scan of XLA."""
+"""A traced run without its arrays, from which kernels are compiled, and the same run as a scan of XLA."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +39,9 @@ class Program:
     save_every: int
     adjoint: str
     memory: int  # bytes that a forward pass may save for the adjoint
-    notes: list[str] = field(default_factory=list, repr=False)  # what kernels were made, or why there are none
+    notes: list[str] = field(
+        default_factory=list, repr=False
+    )  # the compiled kernels, or the reasons why there are none
 
     @property
     def key(self) -> Hashable:
@@ -77,7 +79,7 @@ class Program:
         return jax.tree.leaves(self.raw(parts))
 
     def raw(self, parts: Sequence) -> Snapshot:
-        """What is saved of a state that is given by its parts."""
+        """Return the values saved of a state, from its parts."""
         mu, carry, held = jax.tree.unflatten(jax.tree.structure(self.state), list(parts))
         return Snapshot(mu, self.integrator.group(carry), held)
 
@@ -109,7 +111,7 @@ class Program:
 
 
 def by_xla(program: Program, *args: Array) -> list[Array]:
-    """The run as a scan: rows of what is saved after the start, then the totals."""
+    """Run as a scan; return the rows saved after the initial one, then the totals."""
     numbers, first, rows = program.split(args)
     mu, carry, held = jax.tree.unflatten(jax.tree.structure(program.state), [jnp.asarray(x) for x in first])
     start = StepState(mu, carry, jax.tree.map(jnp.asarray, SolverTotals.zero()), held)
@@ -132,7 +134,7 @@ def shapes_of(program: Program) -> list[jax.ShapeDtypeStruct]:
 
 
 def snapshots(program: Program, first: Sequence, rows: Sequence) -> Snapshot:
-    """What a run saves, the start included."""
+    """Return all rows of a run, including the initial one."""
     start = program.snapshot(first)
     whole = [jnp.concatenate([jnp.asarray(a)[None], b]) for a, b in zip(start, rows, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(program.raw(range(program.counts[1]))), whole)

@@ -8,7 +8,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.runtime.backends import step_kernels
 from stepcompiler.errors import NotCompilable
-from stepcompiler.lattices.site_values import Moved, PerSite, Places, Sites, Sum
+from stepcompiler.lattices.site_values import Addresses, Moved, PerSite, Sites, Sum
 
 N, HALF = 128, 64
 RNG = np.random.default_rng(0)
@@ -71,7 +71,7 @@ def sited(shape, first=0, count=N, part=None, width=3):
 
 
 def test_operands_of_the_same_sites_are_aligned():
-    places = Places(N)
+    places = Addresses(N)
     own = sited((N, 3))
     over, (a, b) = places.aligned([own, 2.0], [(N, 3)] * 2)
     assert over == Sites(None, 0, N)
@@ -80,7 +80,7 @@ def test_operands_of_the_same_sites_are_aligned():
 
 
 def unequal():
-    places, other = Places(N), Places(N)
+    places, other = Addresses(N), Addresses(N)
     own = sited((N, 3))
     yield "parts", places, [sited((HALF, 3), 0, HALF), sited((HALF, 3), HALF, HALF)], (HALF, 3)
     yield "part and whole", places, [own], (N, 3), Sites(None, 0, HALF)
@@ -92,7 +92,7 @@ def unequal():
     yield "transposed", places, [Moved(places.places(own).T.reshape(N, 3), places)], (N, 3)
     yield "too few", places, [sited((3,), 5, 1)], (HALF, 3)
     yield "nothing", places, [np.zeros((N, 0))], (N, 0)
-    yield "a site in a part", Places(4, places), [Moved(np.zeros((4, 3), int), places)], (4, 3)
+    yield "a site in a part", Addresses(4, places), [Moved(np.zeros((4, 3), int), places)], (4, 3)
 
 
 @pytest.mark.parametrize("case", list(unequal()), ids=lambda case: case[0])

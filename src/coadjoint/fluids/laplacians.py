@@ -74,7 +74,7 @@ def from_diagonals(D: Diagonals, row: Int[Array, " d"] | None = None, gpu: bool 
 Symbol = Callable[[Float[Array, "d q"], Float[Array, "d q"]], Float[Array, "d q"]]
 
 
-def on_torus(symbol: Symbol, W: Matrix, gpu: bool = False) -> Matrix:
+def apply_symbol(symbol: Symbol, W: Matrix, gpu: bool = False) -> Matrix:
     """Σ_m f(m₁, m₂) w_m T_m of W = Σ_m w_m T_m, n odd; f = `symbol` is even and real, and is given arrays."""
     n = W.shape[-1]
 
@@ -103,7 +103,7 @@ def inverse_squared(m1: Array, m2: Array, screening: float | Array = 0.0) -> Arr
 # The sphere.
 
 
-def on_sphere(W: Matrix) -> Matrix:
+def minus_laplacian(W: Matrix) -> Matrix:
     """−Δ W, eigenvalues l(l + 1)."""
     n = W.shape[-1]
     D = diagonals(W)
@@ -125,7 +125,7 @@ def _spin(n: int, dtype: jnp.dtype) -> tuple[Callable[[Array], Array], Callable[
     return lambda j: 0.5 * (n - 1) - j.astype(dtype), r
 
 
-class Sweeps(NamedTuple):
+class ThomasFactors(NamedTuple):
     """Gaussian elimination on all diagonals at once, row after row: x_j = (y_j − o_j x_{j−1})/den, then backwards."""
 
     before: Float[Array, "n d"]  # the coupling of j and j − 1 …
@@ -133,7 +133,7 @@ class Sweeps(NamedTuple):
     after: Float[Array, "n d"]  # … and the factors of the way back
 
 
-class Reduction(NamedTuple):
+class CyclicReduction(NamedTuple):
     """Cyclic reduction: x_j ← x_j + low_j x_{j−h} + high_j x_{j+h} for h = 1, 2, 4, …, then x_j times `scale`."""
 
     low: tuple[Float[Array, "d n"], ...]
@@ -144,7 +144,7 @@ class Reduction(NamedTuple):
 class SphereSolve(NamedTuple):
     """The tables of `inverse_on_sphere`, made once per model; they are inputs of the compiled program."""
 
-    table: Sweeps | Reduction
+    table: ThomasFactors | CyclicReduction
     screened: Float[Array, ""]  # whether diagonal 0 is regular: 1 or 0
 
 
@@ -166,9 +166,9 @@ def sphere_solve(n: int, screening: float = 0.0, parallel: bool | None = None) -
     return SphereSolve(jax.tree.map(place, table), jnp.asarray(float(screening != 0)))
 
 
-def _spec(table: Sweeps | Reduction) -> P:
+def _spec(table: ThomasFactors | CyclicReduction) -> P:
     """How tables are distributed on a mesh: in the same way as the diagonals."""
-    return P(sharding.AXIS, None) if isinstance(table, Reduction) else P(None, sharding.AXIS)
+    return P(sharding.AXIS, None) if isinstance(table, CyclicReduction) else P(None, sharding.AXIS)
 
 
 def _spread(x: np.ndarray, spec: P) -> Array:
@@ -177,17 +177,17 @@ def _spread(x: np.ndarray, spec: P) -> Array:
     return sharding.to_device(np.pad(x, more), spec)
 
 
-def _sweeps(pivot: np.ndarray, coupling: np.ndarray) -> Sweeps:
+def _sweeps(pivot: np.ndarray, coupling: np.ndarray) -> ThomasFactors:
     scale, after, before = np.empty_like(pivot), np.zeros_like(pivot), np.zeros_like(pivot)
     before[1:] = coupling[:-1]
     scale[0] = 1.0 / pivot[0]
     for i in range(1, len(pivot)):
         after[i - 1] = coupling[i - 1] * scale[i - 1]
         scale[i] = 1.0 / (pivot[i] - coupling[i - 1] * after[i - 1])
-    return Sweeps(before, scale, after)  # type: ignore[arg-type]
+    return ThomasFactors(before, scale, after)  # type: ignore[arg-type]
 
 
-def _reduction(b: np.ndarray, coupling: np.ndarray) -> Reduction:
+def _reduction(b: np.ndarray, coupling: np.ndarray) -> CyclicReduction:
     n, h, lows, highs = b.shape[1], 1, [], []
     a, c = np.zeros_like(coupling), coupling.copy()
     a[:, 1:], c[:, -1] = coupling[:, :-1], 0.0
@@ -202,7 +202,7 @@ def _reduction(b: np.ndarray, coupling: np.ndarray) -> Reduction:
         lows.append(low)
         highs.append(high)
         h *= 2
-    return Reduction(tuple(lows), tuple(highs), 1.0 / b)  # type: ignore[arg-type]
+    return CyclicReduction(tuple(lows), tuple(highs), 1.0 / b)  # type: ignore[arg-type]
 
 
 def inverse_on_sphere(solve: SphereSolve, W: Matrix) -> Matrix:
@@ -210,7 +210,7 @@ def inverse_on_sphere(solve: SphereSolve, W: Matrix) -> Matrix:
 
     def act(D: Diagonals, first: Array | None, solve: SphereSolve) -> Diagonals:
         table = jax.tree.map(lambda x: x.astype(W.real.dtype), solve.table)
-        x = _reduced(table, D) if isinstance(table, Reduction) else _swept(table, D.T).T
+        x = _reduced(table, D) if isinstance(table, CyclicReduction) else _swept(table, D.T).T
         middle = jnp.where(solve.screened > 0, x[0], _middle(D[0]))
         d = lax.broadcasted_iota(jnp.int32, (len(D), 1), 0)
         return jnp.where((d if first is None else d + first) == 0, middle, x)
@@ -220,7 +220,7 @@ def inverse_on_sphere(solve: SphereSolve, W: Matrix) -> Matrix:
     return from_diagonals(act(diagonals(W), None, solve))
 
 
-def _swept(table: Sweeps, y: Complex[Array, "n d"]) -> Complex[Array, "n d"]:
+def _swept(table: ThomasFactors, y: Complex[Array, "n d"]) -> Complex[Array, "n d"]:
     def forth(x: Array, row: tuple) -> tuple[Array, Array]:
         y, before, scale = row
         x = (y - before * x) * scale
@@ -236,7 +236,7 @@ def _swept(table: Sweeps, y: Complex[Array, "n d"]) -> Complex[Array, "n d"]:
     return lax.scan(back, zero, (y, table.after), reverse=True)[1]
 
 
-def _reduced(table: Reduction, x: Diagonals) -> Diagonals:
+def _reduced(table: CyclicReduction, x: Diagonals) -> Diagonals:
     n, h = x.shape[1], 1
     for low, high in zip(table.low, table.high, strict=True):
         before, after = jnp.pad(x, ((0, 0), (h, 0)))[:, :n], jnp.pad(x, ((0, 0), (0, h)))[:, h:]

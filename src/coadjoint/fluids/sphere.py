@@ -14,7 +14,7 @@ from stepcompiler.device_arrays import to_device
 
 from ..numerics import sharding, validation
 from .harmonics import associated_legendre, eigenvectors, gauss, lowest
-from .laplacians import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, on_sphere, sphere_solve
+from .laplacians import SphereSolve, diagonals, from_diagonals, inverse_on_sphere, minus_laplacian, sphere_solve
 from .large_sphere import SparseDegrees, to_coefficients, to_matrix
 from .surface import Coefficients, Matrix, Surface
 from .torus import real_values
@@ -126,7 +126,7 @@ class Sphere(Surface):
     @eqx.filter_jit
     def laplacian(self, W: Matrix) -> Matrix:
         """ΔW."""
-        return -on_sphere(W)
+        return -minus_laplacian(W)
 
     # Grids: equiangular by default, θ from north to south, poles left out; Gauss's where fields come in.
 

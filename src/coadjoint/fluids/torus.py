@@ -13,7 +13,7 @@ from jaxtyping import Array, Complex, Int
 from stepcompiler.device_arrays import to_device
 
 from ..numerics import sharding, validation
-from .laplacians import diagonals, from_diagonals, inverse_squared, on_torus
+from .laplacians import apply_symbol, diagonals, from_diagonals, inverse_squared
 from .surface import Coefficients, Matrix, Surface
 
 ORIENTATIONS = ("physical", "paper")
@@ -93,7 +93,7 @@ class Torus(Surface):
         """(−Δ + F)⁻¹ W, a Fourier transform along each diagonal."""
         if self.n <= _SMALL and not self._gpu:
             return super().inverse(W, screening)
-        return on_torus(lambda m1, m2: inverse_squared(m1, m2, screening), W, gpu=self._gpu and self.n > _SMALL)
+        return apply_symbol(lambda m1, m2: inverse_squared(m1, m2, screening), W, gpu=self._gpu and self.n > _SMALL)
 
     def for_gpu(self) -> "Torus":
         """With another program for the inverse."""

@@ -162,7 +162,7 @@ class ShardSink(BatchSink):
         blocks = {name: x for name, x in leaves.items() if name not in self.replicated}
         self.store.checkpoints.save_piece(self.number, n, self.process, blocks)
 
-    def _settle(self) -> None:
+    def _wait_for_commit(self) -> None:
         """Wait until all processes have written, and the coordinator has written the checkpoint."""
         if self.saving is None:
             return
@@ -189,11 +189,11 @@ class ShardSink(BatchSink):
         """Return if no process has an error; else all raise one, and the process that has it describes it."""
         failed = [k for k, bad in enumerate(allgather(error is not None)) if bad]
 
-        def look() -> None:
+        def poll() -> None:
             if error is not None:
                 raise error
 
-        self._guard(look)
+        self._guard(poll)
         if failed:
             raise StoreError(
                 f"{self.store.path}: process {failed[0]} cannot write its part; its own message gives the reason. The "

@@ -74,7 +74,7 @@ class BatchSink(ABC):
         """Write rows up to `saved`, then the checkpoint. The log lists both before any file is touched."""
 
     @abstractmethod
-    def _settle(self) -> None:
+    def _wait_for_commit(self) -> None:
         """Wait for the commit in progress."""
 
     # The protocol of a sink.
@@ -125,7 +125,7 @@ class BatchSink(ABC):
         self.marked = (n, points)
         wanted = int(self.agreed(self._wanted()))
         if wanted & SETTLE:
-            self._settle()
+            self._wait_for_commit()
         if wanted & (COMMIT | STOP):
             self.commit()
         if wanted & STOP:
@@ -141,14 +141,14 @@ class BatchSink(ABC):
 
     def close(self) -> None:
         """Commit the rest and the solver statistics."""
-        self._settle()
+        self._wait_for_commit()
         if self.agreed(COMMIT if self.marked[0] != self.committed else 0):
             self.commit()
         self._end()
 
     def _end(self) -> None:
         """Finish after the last commit."""
-        self._settle()
+        self._wait_for_commit()
         n, points = self.marked
         assert points is not None
         count = self._members.stop - self._members.start
@@ -174,7 +174,7 @@ class BatchSink(ABC):
     def commit(self) -> None:
         """Write new rows and a checkpoint in another thread, after the commit before."""
         began = time.perf_counter()
-        self._settle()
+        self._wait_for_commit()
         n, points = self.marked
         if n == self.committed or points is None:
             return
@@ -303,7 +303,7 @@ class StoreSink(BatchSink):
         data = self.store.checkpoints.encode(self.number, n, saved, self.commits, backend, leaves)
         self._commit_files(files, data)
 
-    def _settle(self) -> None:
+    def _wait_for_commit(self) -> None:
         """Wait for the commit in progress."""
         if self.saving is not None:
             (n, future), self.saving = self.saving, None

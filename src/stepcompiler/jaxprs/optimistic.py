@@ -31,12 +31,12 @@ def optimistic_map(fn: Callable, *args: PyTree) -> PyTree:
     if right is None:
         return out
 
-    def again(state: tuple) -> tuple:
+    def repair(state: tuple) -> tuple:
         mended = lambda x: jax.lax.cond(x[0], lambda: x[1], lambda: jax.vmap(fn)(*x[2]))
         return jax.lax.map(mended, (right, state[0], args)), jnp.ones((), bool)
 
     # A loop, because a branch would copy the parts that stay unchanged.
-    return jax.lax.while_loop(lambda state: ~state[1], again, (out, jnp.all(right)))[0]
+    return jax.lax.while_loop(lambda state: ~state[1], repair, (out, jnp.all(right)))[0]
 
 
 @optimistic_map.def_rule

@@ -80,7 +80,7 @@ $far
 found:""")
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """The memory of an array: an area and its first plane. In the areas "site" and "number": the number."""
 
     area: str
@@ -90,7 +90,7 @@ class Place(NamedTuple):
 class Read(NamedTuple):
     """An array that a sweep reads: at the site itself, or at the one in some relation to it."""
 
-    place: Place
+    place: Location
     relation: NeighborMap | None = None
 
 
@@ -103,7 +103,7 @@ class Plan:
 
     program: jex.ClosedJaxpr
     reads: list[Read]
-    stores: list[Place]
+    stores: list[Location]
 
 
 class Sweep:
@@ -146,7 +146,7 @@ def plane_of(sites: int) -> int:
 
 
 def split_at_barriers(
-    closed: jex.ClosedJaxpr, shared: int, places: Sequence[Place], outputs: Sequence[Place | None]
+    closed: jex.ClosedJaxpr, shared: int, places: Sequence[Location], outputs: Sequence[Location | None]
 ) -> tuple[list[Plan], int]:
     """Return the sweeps of a program whose first arguments are shared numbers, and the others arrays in memory.
 
@@ -158,13 +158,13 @@ def split_at_barriers(
     made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     level: dict[Any, int] = dict.fromkeys([*jaxpr.constvars, *jaxpr.invars], 0)
     plain = set(level)  # values computed from the site's own and from shared values
-    kept: dict[Any, Place] = {}
+    kept: dict[Any, Location] = {}
     planes = 0
 
     def keep(v: Any) -> None:
         nonlocal planes
         if v not in kept:
-            kept[v] = Place("kept", planes)
+            kept[v] = Location("kept", planes)
             planes += math.prod(v.aval.shape)
 
     for eqn in jaxpr.eqns:
@@ -201,11 +201,11 @@ def split_at_barriers(
 def _sweep(
     closed: jex.ClosedJaxpr,
     shared: int,
-    wanted: list[tuple[Any, Place]],
+    wanted: list[tuple[Any, Location]],
     ok: Any,
     made: dict[Any, Any],
-    arguments: dict[Any, Place],
-    kept: dict[Any, Place],
+    arguments: dict[Any, Location],
+    kept: dict[Any, Location],
 ) -> Plan:
     """Return the equations that the outputs need, back to values in memory."""
     jaxpr, known = closed.jaxpr, arguments | kept
@@ -293,7 +293,7 @@ def _stores(plan: Plan) -> list[str]:
     ]
 
 
-def _at(name: str, place: Place, j: int, site: str) -> list[str]:
+def _at(name: str, place: Location, j: int, site: str) -> list[str]:
     """The lines that find number j of an array at a site."""
     return [
         f"  {name}.plane = mul i64 %plane, {place.plane + j}",

@@ -6,7 +6,7 @@ neighbours), is evaluated anew for a single site: an array is then the k numbers
 numbers of other sites. Operations that only move numbers are followed number by number; the addresses give the
 relations. So neighbours may be found by shifts, slices or a lattice that is continued on all sides.
 
-Every rule takes its operands from `Places.aligned`, which proves to which sites they belong. An operation without a
+Every rule takes its operands from `Addresses.aligned`, which proves to which sites they belong. An operation without a
 rule is refused.
 """
 
@@ -24,7 +24,7 @@ from ..jaxprs.equations import bind, live_equations, scan_of
 from ..jaxprs.interning import value_key
 from ..jaxprs.interpreter import Interpreter
 from ..lowering.scalar_ops import known_to
-from .site_values import SUMS, Moved, PerSite, Places, Sites, Sum, uniform
+from .site_values import SUMS, Addresses, Moved, PerSite, Sites, Sum, uniform
 
 _IN_ORDER = ("expand_dims", "name", "optimization_barrier", "pvary", "reshape", "squeeze", "stop_gradient")
 _REDUCTIONS = ("reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum")
@@ -38,7 +38,7 @@ class OneSite:
     """Evaluates programs of a lattice of so many sites for one site."""
 
     def __init__(self, sites: int, within: "OneSite | None" = None):
-        self.places = Places(sites, None if within is None else within.places)
+        self.places = Addresses(sites, None if within is None else within.places)
         self.sites = sites
         self.largest: int = sites if within is None else within.largest  # uniform arrays are smaller
 

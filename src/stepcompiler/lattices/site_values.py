@@ -6,8 +6,8 @@ Three kinds of values describe the arrays of a program over a lattice:
 - a `PerSite` array has k numbers for each of some consecutive sites, stored site after site, and holds those of one;
 - a `Moved` array lists for each of its elements the address of the number that it is a copy of.
 
-`Places` hands out the addresses. `Places.aligned` is the only way from these values to the numbers of one site: it
-returns them if it can prove that all operands belong to the same sites, and refuses otherwise.
+`Addresses` assigns addresses. `Addresses.aligned` is the only way from these values to the numbers of one site: it
+returns them if it can prove that all operands belong to the same sites, or raises an error.
 """
 
 import math
@@ -102,7 +102,7 @@ class Moved:
     """An array whose elements were moved: the address of each, in the numbering of `owner`."""
 
     at: Int[np.ndarray, "..."]
-    owner: "Places"
+    owner: "Addresses"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,10 +132,10 @@ class _Source(NamedTuple):
         return self.start + np.size(self.value) * max(self.sites, 1)
 
 
-class Places:
+class Addresses:
     """The addresses of all numbers of a lattice, or of one part of it, and the numbers that one site has of arrays."""
 
-    def __init__(self, sites: int, within: "Places | None" = None):
+    def __init__(self, sites: int, within: "Addresses | None" = None):
         self.over = Sites(None if within is None else self, 0, sites)
         self.sources: list[_Source] = []
         self.known: dict[tuple[int, bool], _Source] = {}

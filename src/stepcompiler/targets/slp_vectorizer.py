@@ -43,7 +43,7 @@ class Group(NamedTuple):
     rows: np.ndarray | None
 
 
-class Place(NamedTuple):
+class LanePosition(NamedTuple):
     """The position of a number: the pack and the lane."""
 
     pack: str
@@ -106,7 +106,7 @@ class _Packer:
     def __init__(self, lines: list[Line], groups: Sequence[Group], first: str):
         self.lines, self.first = lines, first
         self.by_name = {x.name: x for x in lines if x.name}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, LanePosition] = {}
         self.packs: dict[str, dict[int, str]] = {}  # the numbers of each pack
         self.members: dict[str, list[list[list[str]]]] = {}  # the elements of a group, pack by pack
         self.count = itertools.count()
@@ -150,7 +150,7 @@ class _Packer:
     def _place(self, names: Sequence[str], where: Sequence[int]) -> None:
         pack = f"%pack{next(self.count)}"
         self.packs[pack] = dict(zip(where, names, strict=True))
-        self.places.update({name: Place(pack, i) for i, name in zip(where, names, strict=True)})
+        self.places.update({name: LanePosition(pack, i) for i, name in zip(where, names, strict=True)})
 
     def _sorted(self, group: Group) -> list[list[int]]:
         """Place elements whose operands come from the same packs in one pack."""

@@ -25,7 +25,7 @@ def spin(n):
 
 
 there_and_back = jax.jit(lambda W: dg.from_diagonals(dg.diagonals(W)))
-on_sphere = jax.jit(dg.on_sphere)
+minus_laplacian = jax.jit(dg.minus_laplacian)
 inverse_on_sphere = jax.jit(dg.inverse_on_sphere)
 
 
@@ -43,7 +43,7 @@ def test_a_symbol_on_the_torus_multiplies_fourier_coefficients():
     W = skew(n)
     m = np.where(np.arange(n) <= n // 2, np.arange(n), np.arange(n) - n)
     symbol = lambda m1, m2: 1.0 + m1 * m1 + 3.0 * m2 * m2 + 0.5 * m1 * m2
-    got = matrix_to_fourier(jax.jit(lambda W: dg.on_torus(symbol, W))(W), "paper")
+    got = matrix_to_fourier(jax.jit(lambda W: dg.apply_symbol(symbol, W))(W), "paper")
     want = matrix_to_fourier(W, "paper") * symbol(m[:, None], m[None])
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * float(jnp.abs(want).max()))
 
@@ -52,7 +52,7 @@ def test_a_symbol_on_the_torus_multiplies_fourier_coefficients():
 def test_the_laplacian_of_the_sphere_is_the_double_bracket_with_spins(n):
     W = np.asarray(skew(n))
     want = sum(a @ (a @ W - W @ a) - (a @ W - W @ a) @ a for a in spin(n))
-    np.testing.assert_allclose(on_sphere(jnp.asarray(W)), want, rtol=0, atol=1e-13 * np.abs(want).max())
+    np.testing.assert_allclose(minus_laplacian(jnp.asarray(W)), want, rtol=0, atol=1e-13 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("n", [2, 8, 33])
@@ -62,14 +62,14 @@ def test_the_inverse_laplacian_of_the_sphere_inverts(n, screening, parallel):
     W = skew(n)
     P = inverse_on_sphere(dg.sphere_solve(n, screening, parallel), W)
     np.testing.assert_array_equal(np.asarray(P), -np.asarray(P).conj().T)
-    back = on_sphere(P) + screening * P
+    back = minus_laplacian(P) + screening * P
     np.testing.assert_allclose(back, W, rtol=0, atol=1e-12 * float(jnp.abs(W).max()))
 
 
 def test_no_large_constants_and_no_scatters():
     n = 65
     solve = dg.sphere_solve(n)
-    for f in (lambda W, s: dg.inverse_on_sphere(s, W), lambda W, s: dg.on_torus(dg.inverse_squared, W)):
+    for f in (lambda W, s: dg.inverse_on_sphere(s, W), lambda W, s: dg.apply_symbol(dg.inverse_squared, W)):
         jaxpr = jax.make_jaxpr(f)(skew(n), solve)
         assert "scatter" not in str(jaxpr)
         assert all(np.size(c) < n for c in jaxpr.consts)

@@ -42,7 +42,7 @@ def system(n, size, noise=True, side="right", params=None):
     """A quartic energy, so that the gradient is not linear, and SALT noise."""
 
     def h(W, p=1.0):
-        P = dg.on_torus(dg.inverse_squared, W)
+        P = dg.apply_symbol(dg.inverse_squared, W)
         energy = 0.5 * jnp.sum((jnp.conj(W) * P).real)
         return p * size * (energy + 0.01 * energy**2)
 
@@ -141,7 +141,7 @@ def test_derivatives_through_products(method):
 @pytest.mark.slow
 def test_energy_is_kept_by_both_maps_of_tmk():
     n = 9
-    made = cj.System(cj.SU(n), lambda W: 0.5 * jnp.sum((jnp.conj(W) * dg.on_torus(dg.inverse_squared, W)).real))
+    made = cj.System(cj.SU(n), lambda W: 0.5 * jnp.sum((jnp.conj(W) * dg.apply_symbol(dg.inverse_squared, W)).real))
     W0 = skew(n, 2.0)
     for method in ("exp", "Cayley"):
         sol = cj.solve(made, W0, t1=1.0, dt=0.05, integrator=METHODS[method](solver="products"))
@@ -264,7 +264,7 @@ def test_the_inverse_that_corrections_use_says_how_exact_it_is(size):
 def test_fields_of_corrections_are_in_single_precision():
     """If they have no loops: the same to seven digits; with one, in double."""
     x = np.asarray(skew(9, 1.0, 1)).astype(np.complex64)
-    field = lambda X: dg.on_torus(dg.inverse_squared, X)
+    field = lambda X: dg.apply_symbol(dg.inverse_squared, X)
     got = jax.jit(lambda X: mixed_precision.single_precision(field, X))(x)
     assert got.dtype == np.complex64
     np.testing.assert_allclose(got, jax.jit(field)(x.astype(complex)), rtol=0, atol=1e-6)
@@ -283,7 +283,7 @@ def test_a_step_as_a_gpu_takes_it(monkeypatch):
     """Products in float16 and bfloat16, fields in single precision: the same state, and the spectrum stays."""
     n = 33
     W, N = skew(n, 1.0, 1), skew(n, 0.05, 2)
-    field = lambda X: 0.05 * dg.on_torus(dg.inverse_squared, X, gpu=sc.on_gpu())
+    field = lambda X: 0.05 * dg.apply_symbol(dg.inverse_squared, X, gpu=sc.on_gpu())
     rule = Rule(mean=False, exp=False, tol=1e-12, most=10)
     step = lambda: jax.jit(lambda W: products_step(rule, W, field, N))(W)
     want = step()
@@ -369,7 +369,7 @@ def test_what_is_not_saved_is_not_sent():
 def test_a_defect_is_driven_to_round_off_and_reported():
     n = 9
     W = skew(n, 2.0)
-    field = lambda X: 0.3 * dg.on_torus(dg.inverse_squared, X)
+    field = lambda X: 0.3 * dg.apply_symbol(dg.inverse_squared, X)
     step = jax.jit(lambda most: products_step(Rule(True, False, 1e-3, most), W, field))  # one program for both
     few = step(1)
     assert not bool(few.converged)  # one evaluation leaves a defect that its correction does not bring to round-off

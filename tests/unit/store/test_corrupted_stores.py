@@ -29,7 +29,7 @@ def patch():
     """Commits after every chunk of 16 steps, and 8 saved times in a chunk of the arrays."""
     with pytest.MonkeyPatch.context() as patch:
         commit = store_sink.BatchSink.commit
-        patch.setattr(store_sink.BatchSink, "commit", lambda self: (commit(self), self._settle()))
+        patch.setattr(store_sink.BatchSink, "commit", lambda self: (commit(self), self._wait_for_commit()))
         patch.setattr(store_sink, "_SECONDS", 0.0)
         patch.setattr(store_sink, "_SHARE", 0)
         patch.setattr(loop, "_FIRST_CHUNK", 16)

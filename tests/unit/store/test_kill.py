@@ -25,7 +25,7 @@ from coadjoint.store.interrupts import Stopped, terminable
 store_sink._SECONDS, store_sink._SHARE, schema._LONGEST_FILE = 0.0, 0, 64
 loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 128
 commit = store_sink.StoreSink.commit  # waited for: as many on a fast machine as on a slow one
-store_sink.StoreSink.commit = lambda self: (commit(self), self._settle())
+store_sink.StoreSink.commit = lambda self: (commit(self), self._wait_for_commit())
 what, path, at = sys.argv[1], sys.argv[2], sys.argv[3]
 
 if at == "write":  # stands still in the middle of a file, for the one who kills it

@@ -68,7 +68,7 @@ def members():
 def busy(monkeypatch):
     """A commit after every chunk of 32 steps, waited for, and 16 saved times in a file of the arrays."""
     commit = store_sink.StoreSink.commit
-    monkeypatch.setattr(store_sink.StoreSink, "commit", lambda self: (commit(self), self._settle()))
+    monkeypatch.setattr(store_sink.StoreSink, "commit", lambda self: (commit(self), self._wait_for_commit()))
     monkeypatch.setattr(store_sink, "_SECONDS", 0.0)
     monkeypatch.setattr(store_sink, "_SHARE", 0)
     monkeypatch.setattr(loop, "_FIRST_CHUNK", 32)

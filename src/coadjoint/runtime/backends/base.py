@@ -34,8 +34,8 @@ def attempt_native(make: Callable[[], T]) -> T | NotSupported:
     try:
         with np.errstate(all="ignore"):  # constants such as 1/0 are valid in compiled code
             return make()
-    except NotCompilable as refused:
-        return NotSupported(str(refused))
+    except NotCompilable as error:
+        return NotSupported(str(error))
     except MemoryError:
         raise
     except Exception as error:

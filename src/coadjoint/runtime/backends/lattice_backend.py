@@ -26,7 +26,7 @@ from ..run_state import Snapshot, StepState
 from ..saved_values import Save
 from .base import NotSupported, on_cpu
 from .nonconverged_steps import fallback_program
-from .observer import begin, observer_for, refused
+from .observer import begin, observer_for, unsupported_reason
 from .site_kernel import SiteKernel, clock_of, copies, kernel_for, threads_for
 from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
 from .step_kernels import width_of
@@ -59,7 +59,7 @@ class LatticeProgram:
     def __init__(self, plan: Plan, kernel: SiteKernel, reason: str):
         self.plan, self.kernel, self.definition = plan, kernel, StepDefinition.of(plan)
         self.starts = InitialStateCache(plan, self.definition)
-        self.reason = reason or refused(plan, width_of(plan))
+        self.reason = reason or unsupported_reason(plan, width_of(plan))
 
     def renewed(self, plan: Plan) -> "LatticeProgram":
         """Return a program with the same code for another plan."""

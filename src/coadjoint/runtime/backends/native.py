@@ -27,7 +27,7 @@ from ..saved_values import Save
 from .base import NotSupported, on_cpu
 from .native_reduction import CpuReduction
 from .nonconverged_steps import FallbackStepper
-from .observer import begin, observer_for, refused
+from .observer import begin, observer_for, unsupported_reason
 from .path_sampling import IncrementSource, drawn_with_steps
 from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
@@ -56,7 +56,7 @@ class NativeProgram:
         self.reduction = CpuReduction.of(plan, kernel.width)
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
         self.starts = InitialStateCache(plan, self.definition)
-        self.reason = reason or refused(plan, kernel.width)
+        self.reason = reason or unsupported_reason(plan, kernel.width)
         self.uniforms: dict[bool, np.ndarray] = {}  # shared inputs of the fast and the full kernel
 
     def renewed(self, plan: Plan) -> "NativeProgram":

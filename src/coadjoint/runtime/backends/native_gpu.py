@@ -32,7 +32,7 @@ from .gpu_runtime import GpuRuntime
 from .native import reduced_rows, saved_rows
 from .native_reduction import CpuReduction, ReductionKernels, constants, reduction_for
 from .nonconverged_steps import FallbackStepper
-from .observer import begin, observer_for, refused
+from .observer import begin, observer_for, unsupported_reason
 from .path_sampling import IncrementSource
 from .step_definition import StepDefinition, initial_batch
 from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
@@ -84,7 +84,7 @@ class GpuProgram:
         self.max_concurrency: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
-        self.reduction, self.reason = None, reason or refused(plan, width_of(plan))
+        self.reduction, self.reason = None, reason or unsupported_reason(plan, width_of(plan))
         if found is not None and plan.save.function is None and plan.observe is None:
             self.reduction = DeviceReduction(machine, found, plan.batch_size)
 

@@ -50,7 +50,7 @@ def _started(reduce: Any, values: PyTree) -> PyTree:
     return jax.vmap(reduce.start)(jax.tree.map(lambda x: x[:, 0], values))
 
 
-def refused(plan: Plan, width: int) -> str:
+def unsupported_reason(plan: Plan, width: int) -> str:
     """Why XLA observes the members of a run in native code; empty if native code does, or if nothing is observed."""
     kernel = None if plan.observe is None else kernel_for(plan, width)
     if not isinstance(kernel, NotSupported):

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PyTree
 from stepcompiler.cache import LRUCache
 from stepcompiler.errors import NotCompilable
 from stepcompiler.kernel import dynamic_input
-from stepcompiler.lattices.lattice_loops import Place, Sweep, split_at_barriers
+from stepcompiler.lattices.lattice_loops import Location, Sweep, split_at_barriers
 from stepcompiler.lattices.lattice_lowering import OneSite
 from stepcompiler.lattices.site_values import PerSite
 
@@ -125,7 +125,7 @@ class Layout(NamedTuple):
     """The memory of a member: the state, the carry, and arrays of the system with an axis of sites."""
 
     sites: int
-    places: list[Place]
+    places: list[Location]
     sizes: list[int]  # numbers of each at a site
     planes: dict[str, int]  # of each area
     path: int  # increments at a site
@@ -218,8 +218,8 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
     stays = [v is w for v, w in zip(jaxpr.invars[first:-2], jaxpr.outvars[:-1], strict=True)]
     layout = _layout(sites, [*flat, *here], [*stays, *[True] * len(here)], path.size)
     places, fixed = layout.places[: len(flat)], layout.places[len(flat) :]
-    outputs = [None if s else Place("new", p.plane) for s, p in zip(stays, places, strict=True)]
-    inputs = [*fixed, *places, Place("path"), Place("number")]
+    outputs = [None if s else Location("new", p.plane) for s, p in zip(stays, places, strict=True)]
+    inputs = [*fixed, *places, Location("path"), Location("number")]
     plans, layout.planes["kept"] = split_at_barriers(closed, len(patterns), inputs, outputs)
     sweeps = [Sweep(p, patterns, sites, _OPERATIONS, full) for p in plans]
     return SiteKernel(sweeps, _drawing(plan, sites), layout, by_site)
@@ -258,7 +258,7 @@ def _layout(sites: int, structs: list, stays: list[bool], path: int) -> Layout:
     places, sizes = [], [math.prod(x.shape) for x in structs]
     for size, fixed in zip(sizes, stays, strict=True):
         area = "fixed" if fixed else "old"
-        places.append(Place(area, planes[area]))
+        places.append(Location(area, planes[area]))
         planes[area] += size
     return Layout(sites, places, sizes, planes, path)
 
@@ -278,5 +278,5 @@ def _drawing(plan: Plan, sites: int) -> Sweep | None:
 
     integer = jax.ShapeDtypeStruct((), jnp.int64)
     closed = jax.make_jaxpr(pair)(_structs(patterns), integer, integer)
-    ((only,), _) = split_at_barriers(closed, len(patterns), [Place("site"), Place("number")], [Place("path")])
+    ((only,), _) = split_at_barriers(closed, len(patterns), [Location("site"), Location("number")], [Location("path")])
     return Sweep(only, patterns, sites, _OPERATIONS, False)

@@ -79,7 +79,7 @@ class Kernels:
         """Of the numbers that members have for themselves."""
         return [s for s, m in zip(self.numbers, self.variant.by_member, strict=True) if m]
 
-    def together(self, shared: Sequence, own: Sequence) -> list:
+    def merged_inputs(self, shared: Sequence, own: Sequence) -> list:
         """All numbers in their order."""
         mine, given = iter(own), iter(shared)
         return [next(mine if m else given) for m in self.variant.by_member]
@@ -133,7 +133,7 @@ class Kernels:
 
         def step(program: jex.ClosedJaxpr, shared: list, own: list, state: tuple, n: Array, row: list) -> tuple:
             parts, totals = state
-            flat = *self.together(shared, own), n, *parts, *row
+            flat = *self.merged_inputs(shared, own), n, *parts, *row
             out, roots = with_named_results(program, ROOT)(*flat)
             new, more = out[: len(parts)], SolverTotals(*out[len(parts) :])
             old = SolverTotals(*totals)
@@ -219,7 +219,7 @@ class Kernels:
             *shared, last = shared
             lam, total = state
             parts, row, roots = path
-            moved, here = self._moves(self.together(shared, own), last - n, parts, row, roots)
+            moved, here = self._moves(self.merged_inputs(shared, own), last - n, parts, row, roots)
             _, back = jax.vjp(moved, *here)
             some, lam, slopes = back(list(lam))
             total = [a + b for a, b in zip(total, some, strict=True)]
@@ -255,7 +255,7 @@ class Kernels:
         def step(shared: list, own: list, state: list, n: Array, path: tuple) -> tuple:
             count = len(own) - len(slopes)
             parts, row, roots, drow = path
-            moved, here = self._moves(self.together(shared, own[:count]), n, parts, row, roots)
+            moved, here = self._moves(self.merged_inputs(shared, own[:count]), n, parts, row, roots)
             _, new = jax.jvp(moved, here, (own[count:], list(state), drow))
             at = {i: k for k, i in enumerate(self.program.floating)}
             return new, [new[at[i]] for i in self.program.saved], jnp.ones((), bool)

@@ -13,6 +13,7 @@ import coadjoint as cj
 from coadjoint.drivers import Increment
 from coadjoint.integrators import ALL, Adaptive, Composed, Integrator, claims_table
 from coadjoint.integrators.dissipative import Dissipative
+from coadjoint.integrators.jump_adapted import JumpAdapted
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,7 +24,7 @@ def test_table_is_current():
     assert text.split("<!-- claims -->\n")[1].split("<!-- /claims -->")[0] == claims_table(ALL)
 
 
-AROUND_OTHERS = Adaptive, Composed, Dissipative  # of any method
+AROUND_OTHERS = Adaptive, Composed, Dissipative, JumpAdapted  # of any method
 
 
 def test_every_integrator_is_in_the_table():

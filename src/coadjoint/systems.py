@@ -1,8 +1,6 @@
 """Stochastic Lie–Poisson systems: an algebra, a Hamiltonian, noise, a side."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Literal
 
 import equinox as eqx
@@ -501,10 +499,8 @@ class System(eqx.Module):
 
     def _with(self, **changes: Any) -> "System":
         """A copy with other fields, without the checks of the constructor."""
-        new = object.__new__(type(self))
-        own, fields = vars(self), vars(new)
-        for name in _field_names():
-            fields[name] = changes.get(name, own[name])  # type: ignore[index]
+        new, own = object.__new__(type(self)), vars(self)  # what is no field, such as the origin, is not copied
+        vars(new).update({name: own[name] for name in type(self).__dataclass_fields__} | changes)
         return new
 
     def arguments(self, x: State) -> tuple:
@@ -524,12 +520,6 @@ class System(eqx.Module):
         algebra, s = self._on_states, self.sign
         k = algebra.group_exp(s * x[0])
         return algebra.group_product(self.g, k) if s == 1 else algebra.group_product(k, self.g)
-
-
-@cache
-def _field_names() -> tuple[str, ...]:
-    """The names of the fields: what else a system holds, such as the model that made it, belongs to it alone."""
-    return tuple(field.name for field in dataclasses.fields(System))
 
 
 def _as_list(given: Any) -> Sequence:

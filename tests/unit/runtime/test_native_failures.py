@@ -42,12 +42,13 @@ def broken(*_, **__):
 class Nameless:
     """An engine that finds no compiled code."""
 
+    add_object_file = lambda self, code: None
     finalize_object = lambda self: None
     get_function_address = lambda self, name: 0
 
 
 STAGES = {  # what goes wrong: where, and what it is called there
-    "plan: which numbers are parameters": (step_kernels, "_is_param"),
+    "plan: which numbers are parameters": (step_kernels, "is_param"),
     "plan: how members stand side by side": (native, "width_of"),
     "plan: whether the path is drawn with the steps": (native, "drawn_with_steps"),
     "plan: the target": (native, "Cpu"),
@@ -72,6 +73,8 @@ STAGES = {  # what goes wrong: where, and what it is called there
 @pytest.fixture
 def fault(monkeypatch):
     """A fault at some place of native code; every cache is empty then."""
+
+    monkeypatch.setenv("STEPCOMPILER_CACHE", "off")
 
     def at(stage, how=broken):
         where, name = STAGES[stage]

@@ -20,7 +20,7 @@ class Increments(Driver):
 
     Any path is supported, as a chain of straight pieces. For a semimartingale the methods converge to the Stratonovich
     solution. For smoother paths (fractional Brownian motion with H > ½, coloured noise, data) they converge to the
-    Young solution. Increments do not contain the shape of a path inside a step, so the order is 2 at most, also for
+    Young solution. Increments do not contain the shape of a path within steps, so the order is 2 at most, also for
     `RKMK("rk4")`. For order 4 write a smooth input as a function of t in the Hamiltonian.
 
     Parameters

@@ -164,12 +164,12 @@ CASES = {
     "driver an array": (
         solve(NOISY, driver=np.zeros((10, 2))),
         TypeError,
-        r"driver must be Brownian\(key\) or Increments\(dS\), not ndarray",
+        r"driver must be a Driver such as Brownian\(key\), OU\(tau\) or Increments\(dS\), not ndarray",
     ),
     "driver a class": (
         solve(NOISY, driver=cj.Brownian),
         TypeError,
-        r"driver must be Brownian\(key\) or Increments\(dS\)",
+        r"driver must be a Driver such as Brownian\(key\), OU\(tau\) or Increments\(dS\)",
     ),
     "increments too short": (
         solve(NOISY, driver=cj.Increments(np.zeros((9, 2)))),

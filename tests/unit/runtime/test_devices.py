@@ -264,7 +264,7 @@ def test_methods_that_cannot_be_spread(monkeypatch):
         cj.solve(system, W, **run, integrator=cj.RKMK("rk4"))
     with pytest.raises(ValueError, match="does not follow the group element"):
         cj.solve(system, W, **run, group=True)
-    with pytest.raises(ValueError, match="devices must be at most n = 9, one a row, not 10"):
+    with pytest.raises(ValueError, match="devices must be at most n = 9, one per row, not 10"):
         cj.solve(system, W, **run | {"devices": 10})
 
 

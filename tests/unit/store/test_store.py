@@ -353,7 +353,7 @@ def test_resume_before_the_store_exists(tmp_path):
         solve(tmp_path / "run.zarr", resume=True)
     with pytest.raises(cj.StoreError, match=r"run\.zarr does not exist\.$"):
         cj.open(tmp_path / "run.zarr")
-    with pytest.raises(ValueError, match="resume=True goes on with a store: give its name as out="):
+    with pytest.raises(ValueError, match="resume=True needs a store: pass its name as out="):
         solve(None, resume=True)
     with pytest.raises(TypeError, match="out must be the name of a store such as"):
         solve(3)

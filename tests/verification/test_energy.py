@@ -50,7 +50,10 @@ def test_digits_near_an_equilibrium():
     """The correction is of third order there: the motion is TMK's to many digits, and not round-off over round-off."""
     system, _ = quartic_body()
     start = np.array(STARTS["near a stable one"])
-    sol, plain = (cj.solve(system, start, t1=10.0, dt=0.1, integrator=i) for i in (cj.DiscreteGradient(), cj.TMK()))
+    sol, plain = (
+        cj.solve(system, start, t1=10.0, dt=0.1, integrator=i)
+        for i in (cj.DiscreteGradient(), cj.TMK(remove_stabiliser=True))
+    )
     moved = worst(plain.mu - start)
     assert 1e-4 < moved < 1e-3
     assert worst(sol.mu - plain.mu) < 1e-10 * moved

@@ -10,6 +10,7 @@ import pytest
 import coadjoint as cj
 from coadjoint.runtime import scan
 from coadjoint.runtime.run_state import TimeGrid
+from coadjoint.runtime.saved_values import Save
 from coadjoint.runtime.traced_run import scan_run
 
 
@@ -121,7 +122,7 @@ def reverse_memory(steps: int, monkeypatch, kept: int) -> int:
     clock = TimeGrid(jnp.zeros(()), jnp.asarray(0.01), jnp.asarray(steps))
 
     def last(mu0):
-        return jnp.sum(scan_run(system, integrator, window, None, clock, mu0, steps, steps)[1].values[-1])
+        return jnp.sum(scan_run(system, integrator, window, Save(None, False), clock, mu0, steps, steps)[1].values[-1])
 
     return jax.jit(jax.grad(last)).lower(mu0).compile().memory_analysis().temp_size_in_bytes
 

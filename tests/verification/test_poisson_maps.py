@@ -117,5 +117,6 @@ def test_bounded_energy_error(name):
 def test_an_energy_error_that_grows():
     """Heun's method in the algebra is no Poisson map and not symmetric: it ends far away."""
     system, mu0 = quartic_body()
-    energy = cj.solve(system, mu0, t1=1e5, dt=0.1, integrator=cj.HeunMK(), save_every=100).energy()
+    method = cj.HeunMK(remove_stabiliser=False)
+    energy = cj.solve(system, mu0, t1=1e5, dt=0.1, integrator=method, save_every=100).energy()
     assert worst(energy - energy[0]) > 0.1

@@ -43,6 +43,7 @@ def test_amplitudes_by_member():
         np.testing.assert_allclose(ens.mu[k], same.mu[k], atol=1e-14)
 
 
+@pytest.mark.slow
 def test_baths_and_fluids():
     """The temperature of a bath, and the stirring and noise of a fluid by member."""
     bath = cj.heat_bath(cj.System(cj.SO3(), kinetic), temperature=0.2, friction=0.1)

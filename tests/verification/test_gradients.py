@@ -51,7 +51,10 @@ def inputs(name: str) -> dict:
 
 @pytest.mark.parametrize(
     ("name", "side", "integrator"),
-    [("SO3", "left", cj.TMK()), ("SU(3)", "right", cj.TMK(fallbacks=False))],  # without fallbacks: half the program
+    [
+        ("SO3", "left", cj.TMK()),
+        pytest.param("SU(3)", "right", cj.TMK(fallbacks=False), marks=pytest.mark.slow),  # half the program
+    ],
 )
 def test_gradients_against_central_differences(name, side, integrator, noisy=True):
     """With respect to the start, parameters, noise amplitude and given increments: 1e-6 relative; reverse = forward."""

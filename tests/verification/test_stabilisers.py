@@ -145,6 +145,7 @@ def test_hamiltonians_without_a_gradient_at_zero():
     assert worst(slope - (end(jnp.asarray(0.7 + 1e-6)) - end(jnp.asarray(0.7 - 1e-6))) / 2e-6) < 1e-8
 
 
+@pytest.mark.slow
 def test_derivatives_by_a_field():
     """The linear part of h depends on params; forward, reverse and second derivatives agree with differences."""
     system = cj.System(PAIR, pair, params=1.0)

@@ -37,7 +37,7 @@ def test_the_stated_error_bounds_the_error_of_variances(hurst):
     assert len(found.rates) <= 25
 
 
-@pytest.mark.parametrize("hurst", [0.3, 0.7])
+@pytest.mark.parametrize("hurst", [0.3, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_sampled_covariances_are_those_of_fractional_brownian_motion(hurst):
     S = increments(cj.FractionalBrownian(hurst, key=4), GRID, 2, 4000).S[:, :, 0]
     path = np.cumsum(S, axis=1)
@@ -60,6 +60,7 @@ def test_coarse_and_fine_steps_follow_one_path(hurst):
     np.testing.assert_allclose(base.reshape(2, -1, 2, 2).sum(2), coarse, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_runs():
     system = cj.System(cj.SO3(), lambda m: 0.5 * m[2] ** 2, [cj.salt(np.eye(3)[:2])])
     commuting = cj.System(cj.SO3(), lambda m: 0.4 * m[2], [cj.salt(np.eye(3)[2:])])

@@ -103,6 +103,7 @@ MESSAGE = f"{REASON} XLA computes the steps instead."
 def test_xla_takes_over_at_every_stage(stage, fault, by_xla):
     """With the same numbers, and the reason in the statistics and in what is printed."""
     step_kernels._kernels.clear()
+    step_kernels._marks.clear()
     cpu._initialize.cache_clear()
     fault(stage)
     sol = cj.solve(WITH_BRANCH, **RUN)

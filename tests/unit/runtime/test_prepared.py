@@ -131,6 +131,7 @@ def test_short_runs_of_matrices_have_the_bits_of_long_ones(fluid, monkeypatch, m
     same(short, run())
 
 
+@pytest.mark.slow
 def test_a_member_with_a_hard_step_runs_again_by_itself(fluid, monkeypatch):
     """A step that needs a fallback ends a short run. The other members keep their results."""
     system, states = fluid

@@ -43,6 +43,7 @@ def test_isotropic_diffusion():
         cj.expectation(DIFFUSION, NORTH, height, **(RUN | {"key": 1}), tolerance=4e-3, resume=rough)
 
 
+@pytest.mark.slow
 def test_areas_in_place_of_twins_and_vectors():
     found = cj.expectation(DIFFUSION, NORTH, lambda m: m[1:], **RUN, tolerance=2e-2, integrator=cj.TMKLevy())
     assert found.value.shape == (2,) and 1.5 < found.rate < 2.6

@@ -163,6 +163,7 @@ def split_at_barriers(
 
     def keep(v: Any) -> None:
         nonlocal planes
+        _check_type(v.aval)
         if v not in kept:
             kept[v] = Location("kept", planes)
             planes += math.prod(v.aval.shape)
@@ -234,6 +235,12 @@ def _sweep(
 # How a sweep is written.
 
 
+def _check_type(aval: Any) -> None:
+    """Raise if values of this type cannot be in memory: planes hold numbers of double precision."""
+    if aval.dtype != np.float64:
+        raise NotCompilable(f"Numbers of type {aval.dtype} at the sites of a lattice have no native rule.")
+
+
 def _written(
     plan: Plan, patterns: Sequence, relations: list[NeighborMap], limit: int, full: bool
 ) -> tuple[str, Callable[[list], np.ndarray], int, int]:
@@ -243,8 +250,8 @@ def _written(
     avals = [v.aval for v in jaxpr.invars[len(patterns) :]]
     names, lanes = [], []
     for i, (aval, read) in enumerate(zip(avals, plan.reads, strict=True)):
-        if read.place.area not in ("site", "number") and aval.dtype != np.float64:
-            raise NotCompilable(f"Numbers of type {aval.dtype} at the sites of a lattice have no native rule.")
+        if read.place.area not in ("site", "number"):
+            _check_type(aval)
         names.append([Value(f"%r{i}.{j}", aval.dtype) for j in range(math.prod(aval.shape))])
         lanes.append(object_array(names[-1], aval.shape))
     programs = [plan.program] * (2 if full else 1)

@@ -48,6 +48,7 @@ class MonitoredRun:
         self.places: dict[int | None, Position] = {}
         self.since, self.next = 0.0, self.limit  # since when the oldest position is unchanged; the next report
         self.seen, self.used = 0.0, 0.0  # the first check of this position, and the processor time at that check
+        self.compiled = 0.0  # the last check at which a compiler was running
 
     def __enter__(self) -> "MonitoredRun":
         if self.limit:
@@ -74,15 +75,20 @@ class MonitoredRun:
             return
         oldest = min(places, key=lambda place: place.since)
         now = time.monotonic()
-        if oldest.since != self.since:
+        frame = sys._current_frames().get(oldest.thread)
+        compiling = _compiling(frame)
+        if oldest.since != self.since or (compiling is None and self.compiled > self.seen):  # steps begin after it
             self.since, self.next = oldest.since, self.limit
             self.seen, self.used = now, time.process_time()
-        if now - oldest.since >= self.next:
+        if compiling is not None:
+            self.compiled = now
+        begun = oldest.since if compiling is not None else max(oldest.since, self.compiled)
+        if now - begun >= self.next:
             self.next *= 2
-            self.say(self._words(oldest, now - oldest.since))
+            self.say(self._words(oldest, now - begun, frame, compiling))
 
-    def _words(self, place: Position, stands: float) -> str:
-        plan, frame = self.plan, sys._current_frames().get(place.thread)
+    def _words(self, place: Position, stands: float, frame: FrameType | None, compiling: str | None) -> str:
+        plan = self.plan
         began = time.strftime("%H:%M:%S", time.localtime(time.time() - stands))
         where = (
             "the run is being prepared" if place.batch is None else f"batch {place.batch + 1} of {plan.n_batches} is"
@@ -90,7 +96,6 @@ class MonitoredRun:
         if place.batch is not None:
             where += f" before step {place.step} of {plan.steps} (t = {plan.t0 + place.step * plan.dt:g})"
         where += f" since {began}, in the phase {place.phase}"
-        compiling = _compiling(frame)
         if compiling is not None:
             return f"{compiling} for {stands:.3g} s now: {where}. This may take minutes. Then the run continues."
         meanwhile, used = time.monotonic() - self.seen, time.process_time() - self.used

@@ -566,7 +566,7 @@ def test_a_kill_during_creation_leaves_nothing_in_the_way(tmp_path, usual):
     stale = tmp_path / "run.zarr.new" / "checkpoint"
     stale.mkdir(parents=True)
     (stale / "lock").write_text("")
-    with pytest.raises(cj.StoreError, match="what is left of a run that was stopped before its store was complete"):
+    with pytest.raises(cj.StoreError, match="remains of a run that was stopped before its store was complete"):
         solve(tmp_path / "run.zarr", resume=True)
     same_bits(solve(tmp_path / "run.zarr").mu, usual.mu)
     assert [p.name for p in tmp_path.iterdir()] == ["run.zarr"]

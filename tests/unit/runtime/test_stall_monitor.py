@@ -58,7 +58,7 @@ def test_compiling_is_no_false_alarm(monkeypatch, capfd):
     new = 1e-15 * time.time_ns() % 1e-3  # a program that no earlier run of the tests has left compiled
 
     def energy(mu):
-        for k in range(30):
+        for k in range(100):
             mu = jnp.sin(mu + 0.001 * k + new) @ jnp.eye(3)
         return mu @ mu
 

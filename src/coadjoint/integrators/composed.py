@@ -16,6 +16,7 @@ from .base import Claims, Cost, GroupMethod, Integrator, OrbitCarry, step_from
 from .composition_schemes import get_scheme, leaves_the_step, order_of
 from .extrapolation import StepHistory
 from .midpoint import LieMidpoint
+from .tmk import TMK
 
 
 class Composed(Integrator):
@@ -98,6 +99,11 @@ class Composed(Integrator):
                     f"Composed does not support a system with {name}: the scheme has negative steps, in which it would "
                     "act backwards. Use a method that does, such as TMK() or RKMK('rk4')."
                 )
+        if system.has_attitude and not isinstance(self.integrator, TMK):
+            raise ValueError(
+                "Composed supports functions with an argument g only with TMK(): other methods are not symmetric "
+                "there, so that the order would fall. Use Composed(TMK(), ...) or RKMK('rk4')."
+            )
         switching = next((use.name for use in system.inputs if len(use.switches.value)), None)
         if switching is not None and leaves_the_step(self.scheme):
             raise ValueError(

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from stepcompiler.jaxprs.interning import intern
+
 from ..drivers import Brownian
 from ..integrators.base import Integrator
 from ..integrators.tmk import TMK
@@ -120,7 +122,10 @@ def expectation(
         raise ValueError(f"t1 − t0 = {span:g} must be a multiple of dt, not of dt = {dt:g}.")
     identity = (run.fingerprint(), dt)
     if resume is not None and resume.identity != identity:
-        raise ValueError("resume is the result of another problem: key, times, dt, twins or integrator differ.")
+        raise ValueError(
+            "resume is the result of another problem: system, functional, mu0, key, times, dt, twins or integrator "
+            "differ."
+        )
     levels = [Level.empty(dt, steps, ell, twins) for ell in range(3)] if resume is None else list(resume.levels)
     weak = integrator.claims.weak_commuting if system.commuting else 0.0
     order = max(integrator.claims.weak, weak, 1.0)
@@ -180,8 +185,11 @@ class _Runs:
 
     def fingerprint(self) -> tuple:
         """What an earlier result must have in common with this one."""
-        words = tuple(int(np.asarray(x)) for x in self.key)
-        return (*words, self.t0, self.t1, self.twins, repr(self.integrator), np.asarray(self.mu0).tobytes())
+        state = jax.ShapeDtypeStruct(self.system.algebra.shape, self.system.algebra.dtype)
+        problem = self.system, self.integrator, intern(self.options["save"], state), self.mu0, self.key
+        leaves, structure = jax.tree.flatten(problem)
+        numbers = tuple(np.asarray(x).tobytes() for x in leaves)
+        return structure, numbers, self.t0, self.t1, self.twins
 
     def values(self, driver: Brownian, dt: float, members: int) -> np.ndarray:
         """The functional at t1, (members, components)."""

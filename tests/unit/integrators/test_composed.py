@@ -96,3 +96,15 @@ def test_derivative():
     step = 1e-5
     for k, e in enumerate(np.eye(3) * step):
         np.testing.assert_allclose(slope[:, k], (end(INERTIA + e) - end(INERTIA - e)) / (2 * step), atol=1e-8)
+
+
+def test_functions_of_the_group_element():
+    """TMK is symmetric there, and keeps the order of the scheme; other methods raise."""
+    chi = np.array([0.2, 0.1, 0.9])
+    top = cj.System(cj.SO3(), lambda m, g: 0.5 * m @ (m / INERTIA) + g[2] @ chi)
+    end = lambda method, dt: cj.solve(top, START, t1=2.0, dt=dt, integrator=method).mu[-1]
+    with pytest.raises(ValueError, match=r"argument g only with TMK\(\)"):
+        end(METHOD, 0.25)
+    exact = end(cj.RKMK("rk4"), 1 / 512)
+    errors = [np.abs(end(cj.Composed(cj.TMK(), "suzuki4"), dt) - exact).max() for dt in (0.5, 0.25, 0.125, 0.0625)]
+    assert abs(np.polyfit(np.log([0.5, 0.25, 0.125, 0.0625]), np.log(errors), 1)[0] - 4.0) < 0.3

@@ -39,8 +39,12 @@ def test_isotropic_diffusion():
     assert abs(finer.value - np.exp(-1.0)) <= finer.half_width <= 4e-3
     assert all(b.members >= a.members for a, b in zip(rough.levels, finer.levels, strict=False))
     assert "plain Monte Carlo needs" in repr(found) and repr(found).count("\n") == 2 + len(found.levels)
-    with pytest.raises(ValueError, match="another problem"):
-        cj.expectation(DIFFUSION, NORTH, height, **(RUN | {"key": 1}), tolerance=4e-3, resume=rough)
+    other = cj.System(cj.SO3(), lambda m: 0.0 * m[0], [cj.salt(0.5 * SIGMA * np.eye(3))])
+    changes = [{"key": 1}, {"functional": lambda m: m[0]}, {"system": other}, {"mu0": [0.0, 0.6, 0.8]}]
+    same = {"system": DIFFUSION, "mu0": NORTH, "functional": height, **RUN}
+    for change in changes:
+        with pytest.raises(ValueError, match="resume is the result of another problem"):
+            cj.expectation(**(same | change), tolerance=4e-3, resume=rough)
 
 
 @pytest.mark.slow

@@ -21,8 +21,10 @@ test: $(READY) ## run the tests
 
 # The other end of what is supported: the newest Python on the machine, the newest releases of everything. What depends
 # on them: laws, native code (which must be taken), stores, the pages.
-NEWEST := tests/laws tests/stepcompiler $(patsubst %,tests/unit/%.py,runtime/test_backends clusters/test_clusters\
-	test_combinations test_dependencies numerics/test_doubledouble store/test_kill store/test_store test_readme)
+NEWEST := tests/laws tests/stepcompiler $(patsubst %,tests/unit/%.py,runtime/test_backends\
+	$(patsubst %,clusters/test_%,clusters cluster_errors worker_failures)\
+	$(patsubst %,store/test_%,kill resume store store_errors)\
+	test_combinations test_dependencies numerics/test_doubledouble test_readme)
 
 test-newest: $(READY) ## run the tests of what depends on versions, with the newest of everything
 	.ci/newest $(PARALLEL) $(NEWEST)

@@ -259,7 +259,7 @@ def table(results: dict) -> str:
     ]
     for name in ("one trajectory", "ensemble"):
         if name in results:
-            lines += [f"| {name} | ns a step | ratio to C |", "| --- | --- | --- |"]
+            lines += [f"| {name} | ns per step | ratio to C |", "| --- | --- | --- |"]
             lines += [f"| {k} | {v['nanoseconds']:.0f} | {v['ratio']:.2f} |" for k, v in results[name].items()]
             lines.append("")
     if "work and precision" in results:

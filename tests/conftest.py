@@ -15,7 +15,7 @@ import jax
 import jax.monitoring
 import pytest
 from hypothesis import settings
-from jax._src import compilation_cache
+from jax._src import compilation_cache, xla_bridge
 from jax._src.interpreters import mlir
 
 import coadjoint  # noqa: F401, turns on float64, also for tests that use the compiler alone
@@ -51,6 +51,7 @@ def pytest_configure(config):
         share_contexts()
         compilation_cache.compress_executable = compilation_cache.decompress_executable = bytes  # zlib takes too long
         if "not slow" in config.option.markexpr:
+            assert not xla_bridge.backends_are_initialized(), "a conftest.py computes when it is imported: too early"
             os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
             leave_out_passes()
     jax.config.update("jax_traceback_in_locations_limit", 0)  # no program need tell the lines that it was traced from

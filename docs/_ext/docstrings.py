@@ -65,8 +65,14 @@ def convert(lines: list[str]) -> list[str]:
     heads = [k for k, line in enumerate(lines[1:]) if re.fullmatch(r"-{3,}", line)] + [len(lines)]
     out = _prose(lines[: heads[0]])
     for k, end in itertools.pairwise(heads):
-        out += ["", f":{lines[k]}:", "", *_section(lines[k + 2 : end]), ""]
+        section = _example if lines[k].startswith("Example") else _section
+        out += ["", f":{lines[k]}:", "", *section(lines[k + 2 : end]), ""]
     return out
+
+
+def _example(lines: list[str]) -> list[str]:
+    """Lines of a Python session, as code."""
+    return ["    .. code-block:: pycon", "", *(f"       {line}".rstrip() for line in lines), ""]
 
 
 def _section(lines: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ _SIGNS = {
     "…": r"\ldots ", "−": "-", "±": r"\pm ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "ħ": r"\hbar ", "ℓ": r"\ell ",
     "∞": r"\infty ", "½": r"\tfrac{1}{2}", "⅓": r"\tfrac{1}{3}", "⅔": r"\tfrac{2}{3}", "¼": r"\tfrac{1}{4}",
     "¾": r"\tfrac{3}{4}", "⅛": r"\tfrac{1}{8}", "ε": r"\varepsilon ", "φ": r"\varphi ", "⊗": r"\otimes ",
+    "≈": r"\approx ",
 }  # fmt: skip
 _ACCENTS = {"\u0303": "tilde", "\u0304": "bar", "\u0302": "hat"}
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁱᵀᴴᵏᵐⁿ", ["0123456789-+iTHkmn"[k] for k in range(18)], strict=True))
@@ -28,6 +29,7 @@ _RULES = [
     (re.compile(r"([_^])([A-Za-z0-9\u0370-\u03ff]+)"), lambda m: f"{m[1]}{{{''.join(map(_sign, m[2]))}}}"),
     (re.compile(rf"[{''.join(_RAISED)}]+"), lambda m: f"^{{{''.join(_RAISED[c] for c in m[0])}}}"),
     (re.compile(rf"[{''.join(_LOWERED)}]+"), lambda m: f"_{{{''.join(_LOWERED[c] for c in m[0])}}}"),
+    (re.compile(r"√dt"), lambda m: r"\sqrt{\mathrm{d}t}"),
     (re.compile(r"√(\d+)"), lambda m: rf"\sqrt{{{m[1]}}}"),
     (re.compile(r"√\(([^()]*)\)"), lambda m: rf"\sqrt{{{_tex(m[1])}}}"),
     (re.compile(r"<([^<>{}]*)>"), lambda m: rf"\langle {_tex(m[1])}\rangle "),

@@ -17,7 +17,7 @@ GROUPS = {
     "Spins, light": ("spin_", "maxwell_bloch"),
     "Fluids": ("fluid_",),
     "Temperature": ("gibbs", "langevin"),
-    "Methods": ("orders", "methods_", "shared_path", "sensitivity", "misfit"),
+    "Methods": ("orders", "methods_", "shared_path", "sensitivity", "misfit", "learned_energy"),
     "More": ("",),
 }
 
@@ -65,7 +65,9 @@ def _write(app: Any) -> None:
         if chosen:
             lines += [f"## {group}\n", "::::{grid} 1 2 3 3\n:gutter: 2\n", *map(_card, chosen), "::::\n"]
     names = "\n".join(path.stem for path in SCRIPTS)
-    lines.append(f"```{{toctree}}\n:hidden:\n\n../../gallery/case_studies\n{names}\n```\n")
+    lines.append(
+        f"```{{toctree}}\n:hidden:\n\n../../gallery/case_studies\n../../gallery/calibrated_flow\n{names}\n```\n"
+    )
     _put("index.md", "\n".join(lines))
     for path in SCRIPTS:
         s = read(path)
@@ -78,7 +80,8 @@ def _file(s: Script) -> str:
 
 
 def _image(s: Script) -> str:
-    return f"```{{image}} {_file(s)}\n:alt: {s.title}\n```\n" if _file(s) else ""
+    picture = f"```{{image}} {_file(s)}\n:alt: {s.title}\n```\n"
+    return f":::{{container}} picture\n{picture}:::\n" if _file(s) else ""
 
 
 def _card(s: Script) -> str:

@@ -1,4 +1,4 @@
-"""Check the language of pages, public docstrings, messages and CLI help.
+"""Check the language of pages, public docstrings, messages, CLI help and the experiments of the paper.
 
 The findings are words with a private meaning, sentences of more than 30 words, and public docstrings without
 Parameters. `python docs/_ext/language.py` lists them; `make site` fails if there are any.
@@ -8,6 +8,7 @@ import ast
 import inspect
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 MOST_WORDS = 30
+RESULTS = {"Solution", "Ensemble", "Stats"}  # made by runs, not by users: attributes are documented
 
 # Phrases with a private meaning, and what to write in their place.
 BANNED = {
@@ -36,7 +38,21 @@ BANNED = {
     r"\bunsolved step|is (no |un)?solved to the end": "step that did not converge",
     r"\bhears?\b|\bnobody\b|\bwhoever\b|\bas it is to be\b": "plain words",
     r"\bdirect methods?\b": "classical method",
-    r"\bgiven paths?\b": "prescribed path",
+    r"\bgiven (paths?|increments)\b": "prescribed path",
+    r"\brefus\w+\b": "not supported, raises",
+    r"\b(tiles?|slots?|lanes? of)\b": "batch, save buffer",
+    r"\bsolid rotation\b": "solid-body rotation",
+    r"\bcarried fields?\b": "advected fields",
+    r"\bvorticity threads?\b|\bmembers part\b": "filaments; members diverge",
+    r"few digits (are|is) enough": "low precision suffices",
+    r"\b(used to|no longer|formerly)\b(?! (find|choose|compare|compute|estimate|decide))": "the present",
+    r"\b(coadjoint|library|code|program|system|solver|method|store|XLA|JAX|it|that|which)s? (does not |do not |"
+    r"never )?(knows?|wants?|says?|tells?|asks?|hears?|remembers?|minds?|cares?)\b": "reports, supports, requires",
+    r"\b(coadjoint|coadjoint's|library|error|page|program) (is|was) (told|asked)\b|\btells? (JAX|XLA|it)\b": "passes",
+    r"(?<!of )(?<!in )(?<!inside )(?<!after )(?<!around )\ba step,": "per step",
+    r";[^.;!?|]*;[^.;!?|]*;": "a list, or several sentences",
+    r"\b(behavior|color|gray|favor|neighbor|modeling|labeled|analyze|artifact)(s|ed|ing)?\b": "British spelling",
+    r"\b\w+(al|im|or|et|ear|ar|an|ogn)iz(e|es|ed|ing|ation)\b": "British",
 }
 
 
@@ -81,28 +97,41 @@ def findings(text: str, name: str, most: int = MOST_WORDS) -> Iterator[str]:
             yield f"{name}:{line}: {len(words)} words: {sentence[:90]}…"
 
 
-def docstrings() -> Iterator[tuple[str, Any]]:
-    """The name and the object of everything public: functions, classes, and the methods of these classes."""
-    from reference_pages import get, public
+def docstrings() -> Iterator[tuple[str, Any, Any]]:
+    """The name of everything public, the object, and its class if it is a method or a property."""
+    from reference_pages import get, members, public
 
     for name in (name for names in public().values() for name in names):
         found = get(name)
-        yield name, found
-        for inner, member in vars(found).items() if inspect.isclass(found) else ():
-            member = getattr(member, "fget", None) or getattr(member, "__func__", member)
-            if not inner.startswith("_") and inspect.isfunction(member):
-                yield f"{name}.{inner}", member
+        yield name, found, None
+        for inner in members(found) if inspect.isclass(found) else ():
+            yield f"{name}.{inner}", inspect.getattr_static(found, inner), found
+
+
+def function(found: Any) -> Any:
+    """The function of a method or a property."""
+    return inspect.unwrap(getattr(found, "fget", None) or getattr(found, "__func__", found))
 
 
 def parameters(found: Any) -> list[str]:
     """The names of the arguments that a user passes."""
     if inspect.isclass(found) and (issubclass(found, Exception) or inspect.isabstract(found)):
         return []
+    if inspect.isclass(found) and found.__name__ in RESULTS:
+        return []
     return [
         name
-        for name in inspect.signature(found).parameters
+        for name in inspect.signature(function(found)).parameters
         if name not in ("self", "args", "kwargs") and name[0] != "_"
     ]
+
+
+def is_documented(name: str, text: str, owner: Any) -> bool:
+    """Whether an argument is in Parameters. That of a method may be among the method arguments of its class."""
+    if owner is None:
+        return re.search(rf"^([*\w]+, )*\**{name}(, \w+)* :", text, re.MULTILINE) is not None
+    texts = [text, *(inspect.getdoc(c) or "" for c in owner.__mro__ if c.__module__.startswith("coadjoint"))]
+    return f"`{name}`" in text or any(is_documented(name, t, None) for t in texts)
 
 
 def plain_sections(text: str) -> str:
@@ -113,16 +142,14 @@ def plain_sections(text: str) -> str:
 
 def in_docstrings() -> Iterator[str]:
     """Findings in public docstrings."""
-    for name, found in docstrings():
+    for name, found, owner in docstrings():
         text = inspect.getdoc(found) or ""
         yield from findings(plain_sections(text), name)
         if not text:
             yield f"{name}: no docstring"
-        documented = re.search(r"^(Parameters|Attributes)\n-", text, re.MULTILINE)
-        if name.count(".") < 2 + name.startswith(("coadjoint.models", "coadjoint.fluids")):
-            missing = [p for p in parameters(found) if not re.search(rf"^(\w+, )*{p}(, \w+)* :", text, re.MULTILINE)]
-            if missing:
-                yield f"{name}: {'not in' if documented else 'no'} Parameters: {', '.join(missing)}"
+        missing = [p for p in parameters(found) if not is_documented(p, text, owner)]
+        if missing:
+            yield f"{name}: not in Parameters: {', '.join(missing)}"
 
 
 def in_messages() -> Iterator[str]:
@@ -140,6 +167,15 @@ def in_messages() -> Iterator[str]:
             yield from findings(text, f"{path.relative_to(ROOT)}:{node.lineno}", most=10**6)
 
 
+def in_papers() -> Iterator[str]:
+    """Findings in the titles, captions, claims and reasons of the experiments, which the reproduction shows."""
+    for path in sorted((ROOT / "papers").rglob("*.toml")):
+        parsed = tomllib.loads(path.read_text(encoding="utf-8"))
+        for part in (parsed, *parsed.get("figures", []), *parsed.get("claims", [])):
+            for text in (part.get(key, "") for key in ("title", "about", "caption", "claim", "reason")):
+                yield from findings(text, str(path.relative_to(ROOT)))
+
+
 def in_help() -> Iterator[str]:
     """Findings in the help of the CLI."""
     from typer.main import get_command
@@ -155,7 +191,7 @@ def in_help() -> Iterator[str]:
 def main() -> int:
     """List the findings; 1 if there are any."""
     found = [f for path in pages() for f in findings(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))]
-    found += [*in_docstrings(), *in_messages(), *in_help()]
+    found += [*in_docstrings(), *in_messages(), *in_papers(), *in_help()]
     print("\n".join(found) if found else "No findings.")
     return bool(found)
 

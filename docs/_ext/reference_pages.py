@@ -5,26 +5,32 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
+from types import FunctionType
 from typing import Any, get_args, get_type_hints
 
 import coadjoint as cj
+import coadjoint.extend
 
 HERE = Path(__file__).parents[1]
 
 # Page, title, and the modules whose public names it has. What fits nowhere is on the last page.
 PAGES = {
     "systems": (
-        "Systems, noise, friction, heat",
-        ("coadjoint.systems", "coadjoint.noises", "coadjoint.baths", "coadjoint.areas"),
+        "Systems, noise, control, friction, heat",
+        (
+            *("coadjoint.systems", "coadjoint.noises", "coadjoint.controls", "coadjoint.variations"),
+            *("coadjoint.baths", "coadjoint.areas", "coadjoint.numerics.quaternions"),
+        ),
     ),
     "algebras": ("Lie algebras", ("coadjoint.algebras",)),
     "running": ("Running: solve, ensemble, results, statistics", ("coadjoint.runtime", "coadjoint.report")),
-    "integrators": ("Integrators", ("coadjoint.integrators", "coadjoint.numerics.rootfind")),
+    "integrators": ("Integrators", ("coadjoint.integrators", "coadjoint.numerics.newton_iteration")),
     "drivers": ("Drivers: the paths of noise", ("coadjoint.drivers",)),
     "stores": ("Stores and experiments", ("coadjoint.store", "coadjoint.experiments")),
     "study": ("Convergence studies", ("coadjoint.study",)),
+    "data": ("Data: calibration, forecasts, filters", ()),
     "models": ("Models", ()),
-    "more": ("Exceptions and internals", ()),
+    "more": ("Other names", ()),
 }
 
 
@@ -67,11 +73,25 @@ def get(name: str) -> Any:
     return found
 
 
+def members(found: Any) -> list[str]:
+    """The public methods and properties of a class, without those of its interface, which are documented there."""
+    ours = [c for c in found.__mro__ if c.__module__.startswith("coadjoint")]
+    shown = [x for x in (*vars(cj).values(), *vars(cj.extend).values()) if inspect.isclass(x)]
+    interfaces = [c for c in ours[1:] if c in shown or c.__module__ == "coadjoint.integrators.base"]
+    own = [c for c in ours if not any(issubclass(base, c) for base in interfaces)]
+    hidden = {name for c in interfaces for name in vars(c)}
+    if hasattr(found, "merge") and found is not cj.Reducer:
+        hidden |= {"start", "observe", *vars(cj.Reducer)}
+    named = {name: x for c in own for name, x in vars(c).items() if name[0] != "_" and name not in hidden}
+    kinds = property | staticmethod | classmethod | FunctionType
+    return [name for name, x in named.items() if isinstance(inspect.unwrap(x), kinds)]
+
+
 def _entry(name: str, example: str | None) -> Iterator[str]:
     kind = "class" if inspect.isclass(get(name)) else "function"
     yield f".. auto{kind}:: {name}"
     if kind == "class":
-        yield "   :members:"
+        yield f"   :members: {', '.join(members(get(name)))}" if members(get(name)) else ""
         yield "   :show-inheritance:" if not issubclass(get(name), Exception) else ""
     yield ""
     for language, body in re.findall(r"^```(\w+)\n(.*?)^```", example or "", re.MULTILINE | re.DOTALL):

@@ -14,6 +14,6 @@ for ax, alpha in zip(axes, (None, (0.01, 0.01, 0.01)), strict=True):
     sol = cj.solve(system, [1e-4, 1.0, 1e-4], t1=400.0, dt=0.02, key=None if alpha is None else 0, save_every=5)
     for i in range(3):
         ax.plot(sol.t, sol.mu[:, i], linewidth=0.9, label=f"π{'₁₂₃'[i]}")
-    ax.set(ylabel="π", title="without noise" if alpha is None else "with a little noise")
+    ax.set(ylabel="π", title="without noise" if alpha is None else "with noise")
 axes[1].set_xlabel("time")
-axes[0].legend(loc="upper right", ncols=3)
+fig.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")

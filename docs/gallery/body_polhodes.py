@@ -17,6 +17,7 @@ ax = fig.add_subplot(projection="3d")
 energies = ens.energy()[:, 0]
 for path, h in zip(np.asarray(ens.mu), energies, strict=True):
     ax.plot(*path.T, color=plt.cm.coolwarm((h - energies.min()) / np.ptp(energies)), linewidth=1)
+ax.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
 ax.set_box_aspect((1, 1, 1), zoom=1.4)
 ax.view_init(25, 55)
 ax.set_axis_off()

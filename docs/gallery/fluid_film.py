@@ -1,6 +1,8 @@
 """A shear layer rolls up.
 
-The film shows the vorticity of two opposite jets on the torus with a small disturbance, on su(65).
+The film shows the vorticity of two opposite jets on the torus with a small disturbance, on su(65). The large vortices
+follow Euler's equation. The fine ripples are those of the sine-Euler model, which is not Euler's equation at small
+scales.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,8 @@
 """Two vortices merge under noise.
 
 Vortices of equal sign on the torus, on su(65), with SALT noise on the largest scales. They rotate around each other,
-merge and shed filaments. Every moment of vorticity is conserved. The title states the change of the eigenvalues.
+begin to merge and shed filaments. Every moment of vorticity is conserved. The title states the change of the
+eigenvalues. The filaments are scales at which the sine-Euler model differs from Euler's equation.
 """
 
 import matplotlib.pyplot as plt

@@ -20,5 +20,5 @@ for T, color in ((0.03, "C0"), (0.1, "C1"), (1.0, "C2")):
     ax.hist(ens.energy()[:, 8:].ravel(), bins, density=True, alpha=0.35, color=color, label=f"T = {T}")
     exact, _ = np.histogram(h, bins, density=True, weights=np.exp(-h / T))
     ax.stairs(exact, bins, color=color)
-ax.set(xlabel="energy", title="filled: ensemble, lines: exp(−h/T)")
+ax.set(xlabel="energy", ylabel="density", title="filled: ensemble, lines: exp(−h/T)")
 ax.legend()

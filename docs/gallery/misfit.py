@@ -1,6 +1,7 @@
 """Gradient descent through the integrator.
 
 The path of gradient descent in two moments of inertia, over the misfit that it minimises.
+The star is the exact minimum.
 """
 
 import jax
@@ -25,6 +26,7 @@ trail = [jnp.array([1.7, 1.3])]
 for _ in range(300):
     trail.append(trail[-1] - 0.3 * slope(trail[-1]))
 fig, ax = plt.subplots(figsize=(5, 4), layout="constrained")
-ax.contourf(x, y, np.log10(values), 20)
+fig.colorbar(ax.contourf(x, y, np.log10(values), 20), label="log₁₀ of the misfit")
 ax.plot(*np.array(trail).T, "w.-", markersize=3)
-ax.set(xlabel="I₁", ylabel="I₂", title="log₁₀ of the misfit")
+ax.plot(1.0, 2.0, "r*", markersize=10)
+ax.set(xlabel="I₁", ylabel="I₂", title="300 steps of gradient descent")

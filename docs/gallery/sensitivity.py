@@ -1,7 +1,7 @@
 """Sensitivity to the initial state.
 
-Two tops differ by 10⁻¹⁰ at the start. Chaos doubles the distance until it reaches the size of the orbit. A Lagrange
-top is integrable.
+Two tops differ by 10⁻¹⁰ at the start. If the motion is chaotic, their distance grows exponentially. A Lagrange top is
+integrable, and the distance grows linearly.
 """
 
 import matplotlib.pyplot as plt
@@ -17,5 +17,5 @@ for name, chi in (("Lagrange: χ on the axis", (0.0, 0.0, 1.0)), ("χ oblique", 
     ens = cj.ensemble(system, np.stack([start, other]), members=2, t1=300.0, dt=0.01, save_every=20)
     distance = np.linalg.norm(ens.mu[1] - ens.mu[0], axis=1)
     ax.semilogy(ens.t, distance, linewidth=0.8, label=name)
-ax.set(xlabel="time", ylabel="distance", title="10⁻¹⁰ at the start")
+ax.set(xlabel="time", ylabel="distance", title="distance of two tops")
 ax.legend()

@@ -19,4 +19,4 @@ for ax, alpha in zip(axes, (0.0, 0.01, 0.05), strict=True):
     e1 = np.cross(gravity, [0.0, 1.0, 0.0])
     e1 /= np.linalg.norm(e1)
     ax.plot(tip @ e1, tip @ np.cross(gravity, e1), linewidth=0.6)
-    ax.set(aspect="equal", title=f"noise {alpha}", xticks=[], yticks=[])
+    ax.set(aspect="equal", xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), title=f"noise {alpha}", xticks=[], yticks=[])

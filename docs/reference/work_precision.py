@@ -98,7 +98,7 @@ def draw(data: dict, path: Path) -> None:
                         style = {"color": colour, "marker": mark, "markersize": 3.2, "zorder": 1 if grey else 2}
                         style["markerfacecolor"] = "white" if mark in "sD" else colour
                         ax.loglog(np.array(seconds) * 1e6, errors, ":" if grey else "-", label=name, **style)
-            ax.set(title=problem, xlabel="processor time a path, µs")
+            ax.set(title=problem, xlabel="processor time per path, µs")
         axes[0].set_ylabel("error at the end (rms over paths)")
         handles = {label: h for ax in axes for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
         order = [n for names in FAMILIES.values() for n in names]

@@ -14,7 +14,7 @@ SIGNS = {"as printed": -1, "consistent": 1}
 
 
 def run(p, key, say):
-    """For each top and each sign, the share of solved runs by step size, and the largest step that is solved."""
+    """For each top and each sign, the share of converged runs by step size, and the largest step that converges."""
     steps = {"as printed": _range(**p.printed_steps), "consistent": _range(**p.consistent_steps)}
     shares, findings = {}, {}
     for inertia, paper in zip(p.inertias, p.paper, strict=True):
@@ -46,13 +46,13 @@ def _finding(p, paper, critical, far):
 
 
 def _critical(steps, solved):
-    """For each realisation the first step size at which a run cannot be solved."""
+    """For each realisation the first step size at which a run does not converge."""
     failed = ~solved
     return np.where(failed.any(axis=0), steps[failed.argmax(axis=0)], steps[-1])
 
 
 def _solved(p, inertia, sign, steps, key):
-    """Whether every step of a run is solved: (step sizes, realisations)."""
+    """Whether every step of a run converges: (step sizes, realisations)."""
     _, mu0 = top(p, inertia)
     most = int(np.ceil(p.t1 / p.printed_steps["first"]))  # of either sign, so that it is one program
     normals = np.random.default_rng([key, *inertia]).standard_normal((most, p.realisations))
@@ -111,7 +111,7 @@ def _library(p, inertia, key):
 
 
 def draw(p, data):
-    """The share of solved runs against the step."""
+    """The share of converged runs against the step."""
     steps, shares = data
     fig = plotting.figure(plotting.PAGE, 2.8)
     for ax, inertia, paper in zip(fig.subplots(1, 2, sharey=True), p.inertias, p.paper, strict=True):
@@ -120,6 +120,6 @@ def draw(p, data):
             ax.plot(steps[name], shares[inertia[1], name], line, markersize=2.5, label=label)
         ax.axvline(paper, linestyle="--", color="0.5", label="paper")
         ax.set(xlabel="step dt", title=f"inertia {diag(inertia)}", xlim=(0, steps["consistent"][-1]))
-    fig.axes[0].set_ylabel("share of runs solved")
+    fig.axes[0].set_ylabel("share of converged runs")
     fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return {"critical-steps": fig}

@@ -23,13 +23,13 @@ def run(p, key, say):
     findings = {
         "pi-in-plane": Finding(f"max |π₃(t) − π₃(0)| = {drift:.1e}", verdict(drift < 1e-13), 1, {"drift": drift}),
         "regular-orbits": Finding(
-            f"period of γ₃ {periods.mean():.4f}, the same to {jitter:.0e}; the state misses itself by {gap:.2f}",
+            f"period of γ₃ {periods.mean():.4f}, the same to {jitter:.0e}; the state returns to within {gap:.2f}",
             verdict(jitter < 1e-3 and gap < 1e-3, jitter < 1e-3),
             1,
             {"period": periods.mean(), "variation": jitter, "gap": gap},
         ),
         "goryachev-chaplygin": Finding(
-            f"χ = e₃ and π·γ = {float(mu0[:3] @ mu0[3:]):.0f}; π₃ kept to {drift:.1e}",
+            f"χ = e₃ and π·γ = {float(mu0[:3] @ mu0[3:]):.0f}; π₃ conserved to {drift:.1e}",
             verdict(equatorial),
             1,
             {"pi_gamma": float(mu0[:3] @ mu0[3:])},

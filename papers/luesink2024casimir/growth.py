@@ -11,7 +11,7 @@ from .common import PLAIN, fluid, jackknife, realise, slope, top, verdict
 
 
 def run(p, key, say):
-    """Errors along both systems, their exponents, and the step at which TMK would be as bad as a direct method."""
+    """Errors along both systems, their exponents, and the step at which TMK loses as much as a classical method."""
     q = SimpleNamespace(**p.fluid)
     say(f"sine-Euler, {q.steps:,} steps")
     system, W0 = fluid(q, key, q.realisations)

@@ -1,4 +1,4 @@
-"""The Casimirs of the heavy top, TMK against direct methods: Figures 4, 5 and 6."""
+"""The Casimirs of the heavy top, TMK against classical methods: Figures 4, 5 and 6."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def methods(p):
         "TMK": PLAIN,
         "TMK, drift-free": DRIFT_FREE,
         "midpoint": MIDPOINT,
-        "midpoint, solved loosely": cj.ImplicitMidpoint(tol=p.loose_tolerance, solver="fixed_point", fallbacks=False),
+        "midpoint, loose tolerance": cj.ImplicitMidpoint(tol=p.loose_tolerance, solver="fixed_point", fallbacks=False),
         "trapezoidal": TRAPEZOIDAL,
         "Heun": cj.Heun(),
     }
@@ -50,7 +50,7 @@ def _findings(p, worst):
     return {
         "tmk-keeps-casimirs": finding(worst["TMK"].max() < p.kept_below, "TMK", "TMK, drift-free"),
         "midpoint-loses-casimirs": finding(
-            (median["midpoint"] > p.lost_above).all(), "midpoint", "midpoint, solved loosely"
+            (median["midpoint"] > p.lost_above).all(), "midpoint", "midpoint, loose tolerance"
         ),
         "trapezoidal-loses-casimirs": finding(
             (median["trapezoidal"] > p.lost_above).all() and (median["Heun"] > p.lost_above).all(),

@@ -1,4 +1,4 @@
-"""The sine-Euler equations at large steps: which are solved, and what breaks down."""
+"""The sine-Euler equations at large steps: which converge, and what breaks down."""
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def _findings(p, solved, errors, stands):
     }
     return {
         "tmk-stable-at-500": Finding(
-            f"Casimirs within {errors[last].max():.1e}; steps solved at dt = 500: "
+            f"Casimirs within {errors[last].max():.1e}; converged steps at dt = 500: "
             + ", ".join(f"{name} {x:.0%}" for name, x in share.items()),
             verdict(bounded and min(share.values()) > 0.99, bounded),
             p.realisations,
@@ -79,7 +79,7 @@ def _first_failure(p, stands):
 
 
 def draw(p, data):
-    """Shares of solved steps, errors of the Casimirs, and runs of the trapezoidal rule that stand."""
+    """Shares of converged steps, errors of the Casimirs, and runs of the trapezoidal rule without a failure."""
     solved, errors, stands = data
     fig = plotting.figure(plotting.PAGE, 3.0)
     left, right = fig.subplots(1, 2)
@@ -90,7 +90,7 @@ def draw(p, data):
             p.trapezoidal_steps, x.mean(axis=1), line, color="C1", markersize=3, label=f"trapezoidal, {name}: runs"
         )
     left.axvline(2, linestyle=":", color="0.5", label="paper: trapezoidal breaks")
-    left.set(xlabel="step dt", ylabel="share solved", ylim=(-0.05, 1.05))
+    left.set(xlabel="step dt", ylabel="share that converges", ylim=(-0.05, 1.05))
     right.loglog(p.steps, plotting.on_log_axis(errors.max(axis=1)), "o-", markersize=3)
     right.set(xlabel="step dt", ylabel="largest scaled error, TMK", ylim=(1e-16, 1e-12))
     fig.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)

@@ -46,7 +46,7 @@ def _findings(p, worst):
 
 
 def draw(p, data):
-    """Errors along the run: TMK plain and drift-free, then the direct methods."""
+    """Errors along the run: TMK plain and drift-free, then the classical methods."""
     t, series = data
     tmk = plotting.figure(plotting.COLUMN, 2.9)
     ax = tmk.subplots()

@@ -1,4 +1,4 @@
-"""Strong orders of TMK and Euler–Maruyama-MK with one, commuting and non-commuting noises, and what cures them."""
+"""Strong orders of TMK and Euler–Maruyama-MK with several kinds of noises, and of methods with path integrals."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from ..claims import Finding, Outcome
 from .common import DRIFT_FREE, fluid, jackknife, slope, top, verdict
 
 METHODS = {"TMK": DRIFT_FREE, "Euler–Maruyama-MK": cj.EulerMaruyamaMK()}
-CURES = {"TMK with Lévy areas": cj.TMKLevy(fallbacks=False), "TMK of order 1.5": cj.TMK15(fallbacks=False)}
+WITH_INTEGRALS = {"TMK with Lévy areas": cj.TMKLevy(fallbacks=False), "TMK of order 1.5": cj.TMK15(fallbacks=False)}
 
 
 def run(p, key, say):
@@ -21,9 +21,9 @@ def run(p, key, say):
         errors[name] = _errors(p, system, mu0, key, lambda note, name=name: say(f"{name}, {note}"))
         findings[f"strong-order-{name}"] = _finding(p, errors[name])
     say("with Lévy areas, and of order 1.5")
-    cures = _cures(p, key)
-    findings |= _cure_findings(p, cures)
-    return Outcome(findings, ({name: {m: _rms(x) for m, x in e.items()} for name, e in errors.items()}, cures))
+    integrals = _of_integrals(p, key)
+    findings |= _integral_findings(p, integrals)
+    return Outcome(findings, ({name: {m: _rms(x) for m, x in e.items()} for name, e in errors.items()}, integrals))
 
 
 def _cases(p, key):
@@ -62,15 +62,15 @@ def _errors(p, system, mu0, key, say):
     }
 
 
-def _cures(p, key):
+def _of_integrals(p, key):
     """The case of non-commuting noises with methods that use integrals of the path, against one of order 1.5."""
     system, mu0 = _cases(p, key)["non-commuting"]
-    judge = CURES["TMK of order 1.5"], 2.0**-p.cure_reference_level
+    judge = WITH_INTEGRALS["TMK of order 1.5"], 2.0**-p.integrals_reference_level
     steps = 2.0 ** -np.array(p.levels)
-    return cj.convergence(system, mu0, CURES, steps, p.realisations, key, t1=p.t1, reference=judge)
+    return cj.convergence(system, mu0, WITH_INTEGRALS, steps, p.realisations, key, t1=p.t1, reference=judge)
 
 
-def _cure_findings(p, study):
+def _integral_findings(p, study):
     least = {"levy-areas": 0.85, "strong-order-one-and-a-half": 1.35}
     findings = {}
     for claim, name, order, error in zip(least, study.names, study.order, study.order_error, strict=True):
@@ -96,8 +96,8 @@ def _finding(p, errors):
 
 
 def draw(p, data):
-    """Errors against the step, one panel a case; and the cures."""
-    data, cures = data
+    """Errors against the step, one panel a case; and the methods that use integrals of the path."""
+    data, integrals = data
     steps = 2.0 ** -np.array(p.levels)
     fig = plotting.figure(plotting.PAGE, 2.6)
     titles = {"one-noise": "one noise", "sine-euler": "sine-Euler"}
@@ -111,10 +111,13 @@ def draw(p, data):
         ax.set(xlabel="step dt", title=titles.get(case, f"{case} noises"))
     fig.axes[0].set_ylabel("strong error at T")
     fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return {"strong-orders": fig, "strong-orders-cured": _draw_cures(steps, data["non-commuting"]["TMK"], cures)}
+    return {
+        "strong-orders": fig,
+        "strong-orders-integrals": _draw_integrals(steps, data["non-commuting"]["TMK"], integrals),
+    }
 
 
-def _draw_cures(steps, plain, study):
+def _draw_integrals(steps, plain, study):
     fig = plotting.figure(plotting.COLUMN, 2.9)
     ax = fig.subplots()
     rows = zip(("TMK", *study.names), (plain, *study.rms), (0.5, 1.0, 1.5), "osD", (":", "--", "-."), strict=True)

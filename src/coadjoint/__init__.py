@@ -20,7 +20,7 @@ if "JAX_ENABLE_X64" not in _os.environ:
 _os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 if _TYPE_CHECKING:
-    from . import drivers, fluids, inputs, models
+    from . import data, drivers, fluids, inputs, models
     from .algebras import (
         SE3,
         SO3,
@@ -77,9 +77,10 @@ if _TYPE_CHECKING:
     from .runtime.gradients.info import GradientInfo, last_gradient_info
     from .runtime.prepared import PreparedRun, prepare
     from .runtime.reducers import Covariance, Mean, Quantiles, Reducer
-    from .runtime.results import Ensemble, Solution, Stats, UnsolvedStepError
+    from .runtime.results import Ensemble, Solution, UnsolvedStepError
     from .runtime.sample import Sample, sample
     from .runtime.solve import solve
+    from .runtime.stats import Stats
     from .runtime.time_reducers import Autocovariance, FirstPassage, RunningMax, TimeAverage
     from .store.atomic_io import StoreError
     from .store.reading import Stored, open
@@ -93,7 +94,7 @@ __version__ = "0.1.0"
 
 # The module of each public name. Static checkers read the imports above instead.
 _PUBLIC = {
-    ".": "drivers fluids inputs models",
+    ".": "data drivers fluids inputs models",
     ".algebras": (
         "CentralExtension LieAlgebra MagneticSU Product SE3 SO3 SU Semidirect StructureConstants "
         "coadjoint_representation"
@@ -117,8 +118,9 @@ _PUBLIC = {
     ".runtime.reducers": "Covariance Mean Quantiles Reducer",
     ".runtime.gradients.info": "GradientInfo last_gradient_info",
     ".runtime.time_reducers": "Autocovariance FirstPassage RunningMax TimeAverage",
-    ".runtime.results": "Ensemble Solution Stats UnsolvedStepError",
+    ".runtime.results": "Ensemble Solution UnsolvedStepError",
     ".runtime.sample": "Sample sample",
+    ".runtime.stats": "Stats",
     ".runtime.solve": "solve",
     ".store.atomic_io": "StoreError",
     ".store.reading": "Stored open",
@@ -202,6 +204,7 @@ __all__ = [
     "area_drift",
     "coadjoint_representation",
     "convergence",
+    "data",
     "double_bracket",
     "drivers",
     "ensemble",

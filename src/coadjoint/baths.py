@@ -27,6 +27,7 @@ from stepcompiler.jaxprs.interning import Constant, Function, intern
 
 from .algebras.base import Element, LieAlgebra, State
 from .algebras.product import Product
+from .inputs import uses_of
 from .noises import Noise
 from .numerics import validation
 from .numerics.signatures import check_function
@@ -221,7 +222,7 @@ def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> Syst
             return 2.0 * rate("friction", given.params, given.t) * rate("temperature", given.params, given.t)
 
         noise.append(_BathNoise(algebra, fields, intern(sigma2, last)))
-    return System(
+    new = System(
         algebra,
         [inner(h) for h in system.parts] if system.parts else inner(system.h),
         noise,
@@ -231,6 +232,8 @@ def _bathed(system: System, rates: dict[str, Any], fields: Array | None) -> Syst
         forcing=[*(inner(g) for g in system.forces), of_bath(friction)],
         torque=[inner(f) for f in system.torques],
     )
+    used = [use for name, function in functions.items() for use in uses_of(name, function)]
+    return new._with(inputs=tuple(dict.fromkeys((*system.inputs, *used))))
 
 
 def _spread(algebra: LieAlgebra, rate: Any) -> Any:

@@ -47,6 +47,7 @@ _OF = {
     ("mu", "state"): "the state and of its discrete state",
 }
 _NO_PARAMS = "The system has no params: give System(..., params=...) to use {}."
+_NO_CONTROL = "An argument u receives the held control: give System(..., control=cj.hold(law, every=k)) to use it."
 
 
 def received_values(algebra: LieAlgebra, names: Collection[str], control: Any = None) -> dict[str, PyTree]:
@@ -334,6 +335,8 @@ class Tracer(NamedTuple):
         hint = "" if self.params is not None else _NO_PARAMS.format(f"{name}({', '.join((*arguments, 'params'))})")
         if callable(fn):
             check_special(name, fn, own, self.names)
+            if "u" not in self.received and "u" in named_arguments(fn):
+                hint = _NO_CONTROL
         special = special_arguments(fn, self.names)
         check_function(name, fn, (*own, *special), what=_OF[arguments], hint=hint)
         return self._call(name, fn)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -60,7 +61,7 @@ class Input(eqx.Module):
 
     @abc.abstractmethod
     def value(self, t: Any) -> Array:
-        """The value at time t."""
+        """The value at time `t`."""
 
     @abc.abstractmethod
     def uses(self) -> list[tuple[float, float, float, np.ndarray]]:
@@ -410,16 +411,41 @@ def uses(name: str, found: list[Input]) -> list[Use]:
     return [Use(name, start, stop, period, Constant(at)) for u in found for start, stop, period, at in u.uses()]
 
 
+def check_cover(use: Use, t0: float, t1: float) -> None:
+    """Raise if an input does not cover a run."""
+    edge = _EDGE * max(abs(t0), abs(t1))
+    if t0 < use.start - edge or t1 > use.stop + edge:
+        raise ValueError(
+            f"an input of {use.name} covers the times {use.start:g} to {use.stop:g}, but the run goes from "
+            f"{t0:g} to {t1:g}: give the input more times, or {' and '.join(_fixes(use, t0, t1, edge))}."
+        )
+
+
+def _fixes(use: Use, t0: float, t1: float, edge: float) -> list[str]:
+    """The ends of the run that have to change."""
+    start = [f"start the run at t0 = {use.start:g}"] if t0 < use.start - edge else []
+    return start + ([f"end the run at t1 = {use.stop:g}"] if t1 > use.stop + edge else [])
+
+
+def uses_of(name: str, fn: Callable) -> list[Use]:
+    """The inputs that a function of time alone evaluates; `name` is that of the argument which took it."""
+    out: list[Use] = []
+
+    def call(t: Any) -> Any:
+        with recorded(t) as found:
+            value = fn(t)
+        out.extend(uses(name, found))
+        return value
+
+    jax.eval_shape(call, jax.ShapeDtypeStruct((), jnp.float64))
+    return out
+
+
 def check_inputs(inputs: tuple[Use, ...], t0: float, t1: float, dt: float) -> list[str]:
     """Raise if an input does not cover a run; return a sentence for each that switches inside a time step."""
     sentences = []
     for use in inputs:
-        edge = _EDGE * max(abs(t0), abs(t1))
-        if t0 < use.start - edge or t1 > use.stop + edge:
-            raise ValueError(
-                f"an input of {use.name} covers the times {use.start:g} to {use.stop:g}, but the run goes from "
-                f"{t0:g} to {t1:g}: give the input more times, or end the run at t1 = {min(t1, use.stop):g}."
-            )
+        check_cover(use, t0, t1)
         at = use.switches.value
         if np.isfinite(use.period) and len(at):
             turns = np.arange(np.floor(t0 / use.period) - 1, min(np.ceil(t1 / use.period), t0 / use.period + 1000) + 1)
@@ -428,8 +454,9 @@ def check_inputs(inputs: tuple[Use, ...], t0: float, t1: float, dt: float) -> li
         steps = (at - t0) / dt
         off = np.abs(steps - np.round(steps)) > 1e-9 * np.maximum(1.0, np.abs(steps))
         if np.any(off):
+            more = f", the first of {np.count_nonzero(off)} such switches" if np.count_nonzero(off) > 1 else ""
             sentences.append(
-                f"an input of {use.name} switches at t = {at[off][0]:g}, inside a time step: methods lose order in "
-                f"such a step. Choose dt so that t0 + n dt meets every switch."
+                f"an input of {use.name} switches at t = {at[off][0]:g}, inside a time step{more}: methods lose order "
+                f"in such a step. Choose dt so that t0 + n dt meets every switch."
             )
     return list(dict.fromkeys(sentences))

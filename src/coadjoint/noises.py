@@ -26,6 +26,15 @@ class Noise(eqx.Module):
     - `apply(self, mu, dS)`, or `apply(self, mu, dS, params)`: the element Σ_i ∂h_i/∂μ(μ) dS^i of the algebra. You need
       not form the fields one by one. `params` are those of the system, or None. A last argument `t` receives the time.
     - `additive`: True if no ∂h_i depends on μ (SALT).
+
+    Method arguments
+    ----------------
+    mu : array, shape `algebra.shape`
+        The state.
+    dS : array, shape (M,)
+        The increments of the driving path.
+    params : pytree, optional
+        The params of the system.
     """
 
     traced: ClassVar[bool] = False  # whether `apply` takes the last argument of the system's traced functions as it is

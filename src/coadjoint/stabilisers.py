@@ -1,6 +1,7 @@
 """∂h without its part in the stabiliser of the state, which moves nothing and makes steps larger.
 
-On so(3) every ξ = c μ is in the stabiliser of μ. With b = ∂h(0), the gradient of the linear part of h, methods use
+On so(3) every ξ = c μ is in the stabiliser of μ. With b = ∂h(0), the gradient of the linear part of h, or b = 0 if h
+may be singular somewhere, methods use
 
     G(μ) = ∂h(μ) − c μ,   c = <∂h(μ) − b, μ>/|μ|²,
 
@@ -8,7 +9,7 @@ or, if they are Poisson maps, the derivative of the function h̃ that equals h o
 
     h̃(μ) = <μ, b> + k(|μ_n| μ/|μ|),   k(μ) = h(μ) − <μ, b>.
 
-Both leave a linear h as it is. In products this holds factor by factor.
+Any b is allowed; b = ∂h(0) leaves a linear h as it is. In products this holds factor by factor.
 """
 
 from typing import Any
@@ -17,8 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from stepcompiler.derivatives import custom_derivative
-from stepcompiler.jaxprs.sparsity import depends_on
+from stepcompiler.jaxprs.sparsity import depends_on, is_smooth
 
 from .algebras.base import Element, State
 
@@ -40,9 +40,9 @@ class Reduction(eqx.Module):
 
 def reduction_of(system: Any, start: State, canonical: bool) -> Reduction:
     """The reduction at the time of the system."""
-    numbers, rest = eqx.partition(system, eqx.is_array)
-    numbers, treedef = jax.tree.flatten(numbers)
-    return Reduction(_gradient_at_zero(numbers, start, treedef, rest), start, canonical)
+    zero = jnp.zeros_like(start)
+    finite = is_smooth(lambda mu: system.energy_gradient(mu), zero)
+    return Reduction(system.energy_gradient(zero) if finite else zero, start, canonical)
 
 
 def is_reducible(system: Any) -> bool:
@@ -77,37 +77,3 @@ def removed_part(system: Any, mu: State, end: State) -> Element:
     reduction, algebra = system.reduction, system.algebra
     near = algebra.onto_orbit(mu, reduction.start) if reduction.canonical else mu
     return algebra.stabiliser_part(system.energy_gradient(near) - reduction.linear, near, end)
-
-
-@custom_derivative
-def _gradient_at_zero(numbers: list, regular: State, treedef: Any, rest: Any) -> Element:
-    """∂h(0) of a system with these numbers, or 0 if it is not finite. At `regular` ∂h is finite."""
-    at_zero = _rebuilt(numbers, treedef, rest).energy_gradient(jnp.zeros_like(regular))
-    return jnp.where(_is_finite(at_zero), at_zero, 0.0)
-
-
-@_gradient_at_zero.def_rule
-def _gradient_at_zero_slope(out, primals, tangents):
-    """That of ∂h(0) or 0. Where ∂h(0) is not finite the derivative is formed at another state, and not used."""
-    numbers, regular, *about = primals
-    zero = jnp.zeros_like(regular)
-    finite = _is_finite(_rebuilt(numbers, *about).energy_gradient(zero))
-    at = jnp.where(finite, zero, regular)
-    moving = [k for k, slope in enumerate(tangents[0]) if slope is not None]
-    if not moving:
-        return jnp.zeros_like(out)
-
-    def gradient(*moved):
-        given = dict(zip(moving, moved, strict=True))
-        return _rebuilt([given.get(k, x) for k, x in enumerate(numbers)], *about).energy_gradient(at)
-
-    along = jax.jvp(gradient, [numbers[k] for k in moving], [tangents[0][k] for k in moving])[1]
-    return jnp.where(finite, along, 0.0)
-
-
-def _is_finite(x: Element) -> Any:
-    return jnp.isfinite(jnp.sum(x))
-
-
-def _rebuilt(numbers: list, treedef: Any, rest: Any) -> Any:
-    return eqx.combine(jax.tree.unflatten(treedef, numbers), rest)

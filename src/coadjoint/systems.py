@@ -93,6 +93,29 @@ class System(eqx.Module):
     ------
     TypeError, ValueError
         If a function has the wrong signature or result, or if `gradient` is not the derivative of the Hamiltonian.
+
+    Method arguments
+    ----------------
+    mu, start : array, shape `algebra.shape`
+        The state, and the state at the start of a step.
+    x, slope : array or pair of arrays
+        A state. Within a step on T*G it is a pair (θ, μ), the momentum μ at the group element g exp θ.
+    xi : array, shape `algebra.shape`
+        An element of the algebra.
+    t, dt : float
+        The time and the time step.
+    dS : array, shape (M,)
+        The increments of the driving path.
+    g, u : pytree
+        The group element and the value of the control.
+    held : tuple
+        The values that `control` holds.
+    c : float
+        A node of the step, 0 ≤ c ≤ 1.
+    k, n : int
+        The number of a part of the Hamiltonian and of a step. In `one_noise`, n is a noise.
+    name : str
+        The name of the state in an error message.
     """  # fmt: skip
 
     _algebra: Constant = eqx.field(static=True)  # whatever arrays it holds
@@ -252,7 +275,7 @@ class System(eqx.Module):
     @property
     def has_torque(self) -> bool:
         """Whether methods move by the affine action Ad*_g μ + ν: there is a torque, or white noise in it, or g."""
-        stirred = self._stirred and not self.algebra.is_matrix_conjugation
+        stirred = self._stirred and self.flow is None and not self.algebra.is_matrix_conjugation
         return bool(self.torques) or stirred or self.has_attitude
 
     @property

@@ -88,7 +88,7 @@ def _compile_step(
     limit: int,
 ) -> Kernel:
     functions = [step] if fallback is None else [step, fallback]
-    programs, reals, saved = _traced(functions, signature, limit)
+    programs, reals, saved = traced(functions, signature, limit)
     _, member, state, _, path = reals
     code = Code(target.width)
     members, member_lanes = named("%o", jax.tree.leaves(member))
@@ -115,7 +115,7 @@ def _compile_step(
     )  # fmt: skip
 
 
-def _traced(
+def traced(
     functions: Sequence[Callable], signature: Signature, limit: int
 ) -> tuple[list[jex.ClosedJaxpr], Any, PyTree]:
     """The programs of steps without complex numbers, the shapes of their arguments, and the shapes that they save."""
@@ -125,7 +125,7 @@ def _traced(
     reals = as_reals(given)
     shapes: list[Any] = []
 
-    def traced(fn: Callable) -> jex.ClosedJaxpr:
+    def one(fn: Callable) -> jex.ClosedJaxpr:
         def real_step(*args: PyTree) -> PyTree:  # notes the shapes too: tracing again for them would double the time
             out = fn(*as_complex(args, given))
             shapes[:] = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
@@ -138,7 +138,7 @@ def _traced(
 
         return checked(without_complex(checked(jax.make_jaxpr(real_step)(*reals))))
 
-    return [traced(fn) for fn in functions], reals, shapes[1]
+    return [one(fn) for fn in functions], reals, shapes[1]
 
 
 class SharedWords(NamedTuple):

@@ -36,9 +36,13 @@ class NotCompilable(NotImplementedError):
     @classmethod
     def size(cls, limit: int) -> "NotCompilable":
         """The program is too long."""
-        return cls(
+        return TooLarge(
             f"The system is too large for native code: a step takes more than {limit} operations on single numbers."
         )
+
+
+class TooLarge(NotCompilable):
+    """The program takes too many operations on single numbers."""
 
 
 _NOT = "which native code does not support."

@@ -19,6 +19,7 @@ from jaxtyping import Array
 from .ffi_handler import COUNTS, POINTERS, Handler, api_version, threads_for
 from .kernel import Kernel
 from .lowering.complex_lowering import as_reals
+from .targets.cpu import LoopArguments
 
 _TARGET = "stepcompiler_run"
 _WORTH_THREADS = 4096  # steps of groups, which take longer than to start a thread
@@ -149,10 +150,15 @@ def _resume_full(until: int, *pointers: int) -> None:
     sizes = [len(fixed) for _, _, fixed in signature]
     flat = np.ctypeslib.as_array((ctypes.c_double * max(sum(sizes), 1)).from_address(at["of.numbers"]))
     words = full.shared_words(_arrays(flat, sizes, signature))
-    places = [at[x] or 0 for x in ("to.n", "to.state")]
-    rest = [at[x] or 0 for x in ("of.member", "of.path", "to.saved", "of.added")]
-    counted = [int(counts[x]) for x in ("base", "every", "first", "rows", "slots")]
-    full.executable.run_at(int(counts["groups"]), until, *counted, *places, words, *rest)
+    full.executable.run_at(_arguments(counts, until, {x: at[x] or 0 for x in POINTERS}, words))
+
+
+def _arguments(counts: dict[str, int], until: int, at: dict[str, int], shared: np.ndarray) -> LoopArguments:
+    """Return the arguments of machine code from the counts and the addresses of a call."""
+    counted = {x: int(counts[x]) for x in ("groups", "base", "every", "first", "rows", "slots")}
+    read = {x: at[f"of.{x}"] for x in ("member", "path", "added")}
+    written = {x: at[f"to.{x}"] for x in ("n", "state", "saved")}
+    return LoopArguments(stop=until, shared=shared.ctypes.data, **counted, **read, **written)
 
 
 def _arrays(flat: np.ndarray, sizes: Sequence[int], signature: Sequence) -> list[np.ndarray]:
@@ -186,17 +192,13 @@ def _run_in_python(counts, n, state, shared, member, path, added, numbers):
     n, state = np.array(n), np.array(state)
     saved = np.zeros((c["groups"], c["slots"], entry.kernel.sizes.saved, state.shape[2]), np.int64)
     given |= {"to.n": n, "to.state": state, "to.saved": saved}
-    counted = [c[x] for x in ("base", "every", "first", "rows", "slots")]
     at = {k: x.ctypes.data for k, x in given.items()}
     kept = []
     ends = range(c["keep"], c["stop"] + c["keep"], c["keep"]) if c["keep"] else [c["stop"]]
     for end in ends:
         kept += [state.copy()] if c["keep"] else []
-        rest = [at[x] for x in ("of.member", "of.path", "to.saved", "of.added")]
         until = min(end, c["stop"])
-        entry.kernel.executable.run_at(
-            c["groups"], until, *counted, at["to.n"], at["to.state"], given["of.shared"], *rest
-        )
+        entry.kernel.executable.run_at(_arguments(c, until, at, given["of.shared"]))
         if n.min() < until:
             _guarded(until, *(at[x] for x in POINTERS))
     return state, saved, n, np.array(kept, np.int64).reshape(len(kept), *state.shape)

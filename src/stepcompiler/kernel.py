@@ -1,6 +1,5 @@
 """The interface of `compile_step`: the signature of a step, the compiled kernel and its buffers."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,10 +22,10 @@ def constant_pattern(x: Any) -> SharedInput:
     """
     values = np.asarray(x)
     parts = np.stack([np.real(values), np.imag(values)], axis=-1) if values.dtype.kind == "c" else values
-    fixed = parts.ravel().tolist()
+    fixed = parts.ravel()
     if parts.dtype.kind == "f":
-        fixed = [v if v == 1.0 or (v == 0.0 and math.copysign(1.0, v) > 0.0) else None for v in fixed]
-    return values.shape, values.dtype, tuple(fixed)
+        fixed = np.where((fixed == 1.0) | ((fixed == 0.0) & ~np.signbit(fixed)), fixed, np.array(None))
+    return values.shape, values.dtype, tuple(fixed.tolist())
 
 
 def dynamic_input(x: Any) -> SharedInput:
@@ -90,9 +89,15 @@ class Sizes(NamedTuple):
     added: int = 0  # per saved step
 
 
+def _empty() -> np.ndarray:
+    return np.zeros(0)
+
+
 @dataclass
 class Buffers:
     """The memory of a kernel, made by `Kernel.allocate`. `Kernel.run` updates `n`, `state` and `saved` in place.
+
+    Arrays that a kernel does not use are empty.
 
     On a CPU, members form groups of the SIMD width, which is the last axis: arrays have the shape (groups, …, width).
     On a GPU the last axis are the members: arrays have the shape (…, members).
@@ -118,11 +123,11 @@ class Buffers:
     """
 
     n: Any
-    state: Any
-    shared: Any
-    member: Any
-    path: Any
-    saved: Any
+    state: Any = field(default_factory=_empty)
+    shared: Any = field(default_factory=_empty)
+    member: Any = field(default_factory=_empty)
+    path: Any = field(default_factory=_empty)
+    saved: Any = field(default_factory=_empty)
     first_path_step: int = 0
     first_slot: int = 0
     added: Any = None

@@ -17,171 +17,29 @@ import re
 from math import sqrt
 from pathlib import Path
 
-from mpmath import bernoulli, factorial, lu_solve, matrix, mp, mpc, mpf, nstr, pi
+from exact_algebra import (
+    ad_star,
+    add,
+    bracket,
+    brownian,
+    casimirs,
+    check,
+    check_gradient,
+    dexpinv,
+    dexpinv_series,
+    digits,
+    dot,
+    exact,
+    flow,
+    rodrigues,
+    scale,
+    size,
+    tmk_states,
+)
+from exact_matrices import SineEuler, tmk_matrix_step, trace
+from mpmath import mp, mpc, mpf
 
-mp.dps = 60
-SOLVED = mpf(10) ** -52  # the implicit equation is iterated until sigma moves by less than this
-CHECKED = mpf(10) ** -40  # self-checks must hold to this
 HERE = Path(__file__).parent
-
-
-# ---------------------------------------------------------------------------------------------- vectors
-
-
-def exact(values):
-    """Doubles as 60-digit numbers, without rounding."""
-    return [mpf(v) for v in values]
-
-
-def add(x, y):
-    """x + y, entry by entry."""
-    return [a + b for a, b in zip(x, y, strict=True)]
-
-
-def scale(c, x):
-    """c x."""
-    return [c * a for a in x]
-
-
-def dot(x, y):
-    """The pairing of coordinate vectors."""
-    return sum((a * b for a, b in zip(x, y, strict=True)), mpf(0))
-
-
-def size(x):
-    """Largest entry in absolute value."""
-    return max(abs(a) for a in x)
-
-
-def cross(x, y):
-    """x cross y in R^3."""
-    return [x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], x[0] * y[1] - x[1] * y[0]]
-
-
-def check(error, what, bound=CHECKED):
-    """Stop unless |error| < bound."""
-    if not abs(error) < bound:
-        raise AssertionError(f"{what}: {nstr(error, 5)}")
-
-
-# ----------------------------------------------------------------------------- so(3) and se(3): [x, y], ad*
-
-
-def bracket(x, y):
-    """[x, y]: cross product on so(3); (a, v), (b, w) -> (a x b, a x w - b x v) on se(3)."""
-    if len(x) == 3:
-        return cross(x, y)
-    a, v, b, w = x[:3], x[3:], y[:3], y[3:]
-    return cross(a, b) + add(cross(a, w), scale(-1, cross(b, v)))
-
-
-def ad_star(x, mu):
-    """ad*_x mu: mu x x on so(3); (pi x a + gamma x v, gamma x a) on se(3)."""
-    if len(x) == 3:
-        return cross(mu, x)
-    a, v, p, g = x[:3], x[3:], mu[:3], mu[3:]
-    return add(cross(p, a), cross(g, v)) + cross(g, a)
-
-
-def flow(x, mu):
-    """exp(ad*_x) mu by its Taylor series."""
-    total, term, k = list(mu), list(mu), 0
-    while size(term) > mpf(10) ** -(mp.dps + 5):
-        k += 1
-        term = scale(mpf(1) / k, ad_star(x, term))
-        total = add(total, term)
-    return total
-
-
-def dexpinv(x, z):
-    """sum_k B_k/k! ad_x^k z with B_1 = -1/2, as the inverse of sum_k ad_x^k/(k+1)! (for any |x|)."""
-    n = len(x)
-    columns = [[mpf(int(i == j)) for i in range(n)] for j in range(n)]
-    dexp = matrix(n, n)
-    for j, column in enumerate(columns):
-        k, term = 0, column
-        while size(term) > mpf(10) ** -(mp.dps + 5):
-            for i in range(n):
-                dexp[i, j] += term[i]
-            k += 1
-            term = scale(mpf(1) / (k + 1), bracket(x, term))
-    return list(lu_solve(dexp, matrix(z)))
-
-
-def dexpinv_series(x, z, terms):
-    """The same by its Bernoulli series, which converges for |x| < 2 pi; a check."""
-    total, power = [mpf(0)] * len(z), list(z)
-    for k in range(terms):
-        total = add(total, scale(bernoulli(k) / factorial(k), power))
-        power = bracket(x, power)
-    return total
-
-
-def rodrigues(x, mu):
-    """exp(ad*_x) mu on so(3) in closed form: mu turned by the angle |x| about -x; a check."""
-    angle = mp.sqrt(dot(x, x))
-    first = scale(mp.sin(angle) / angle, cross(mu, x))
-    return add(add(mu, first), scale((1 - mp.cos(angle)) / angle**2, cross(cross(mu, x), x)))
-
-
-def casimirs(mu):
-    """|mu|^2 on so(3); pi.gamma and |gamma|^2 on se(3)."""
-    return [dot(mu, mu)] if len(mu) == 3 else [dot(mu[:3], mu[3:]), dot(mu[3:], mu[3:])]
-
-
-# ------------------------------------------------------------------------------------------------- TMK
-
-
-def tmk_step(mu, side, dt, dS, gradient, noise_gradients):
-    """One step for coordinate vectors: fixed-point iteration from sigma = 0."""
-    s = {"left": 1, "right": -1}[side]
-    sigma = [mpf(0)] * len(mu)
-    for _ in range(500):
-        m = scale(mpf(1) / 2, add(mu, flow(scale(s, sigma), mu)))
-        new = scale(dt, gradient(m))
-        for x, g in zip(dS, noise_gradients, strict=True):
-            new = add(new, scale(x, g(m)))
-        moved = size(add(new, scale(-1, sigma)))
-        sigma = new
-        if moved < SOLVED:
-            return flow(scale(s, sigma), mu)
-    raise RuntimeError(f"the implicit equation was not solved: {nstr(moved, 5)}")
-
-
-def tmk_states(mu0, side, dt, increments, gradient, noise_gradients, keep):
-    """States after the numbers of steps in `keep`, and the last; the Casimirs are checked."""
-    mu, states = exact(mu0), {}
-    for step, dS in enumerate(increments, 1):
-        mu = tmk_step(mu, side, mpf(dt), exact(dS), gradient, noise_gradients)
-        if step in keep:
-            states[str(step)] = digits(mu)
-    for before, after in zip(casimirs(exact(mu0)), casimirs(mu), strict=True):
-        check(after - before, "a Casimir moved")
-    return states, mu
-
-
-def brownian(steps, n_noise, dt):
-    """Increments (steps, n_noise): random.Random(1).gauss(0, 1) * sqrt(dt), row by row."""
-    rng = random.Random(1)
-    return [[rng.gauss(0, 1) * sqrt(dt) for _ in range(n_noise)] for _ in range(steps)]
-
-
-def check_gradient(h, gradient, mu):
-    """Central differences of h against its gradient."""
-    step = mpf(10) ** -20
-    for i, g in enumerate(gradient(mu)):
-        e = [step * int(i == j) for j in range(len(mu))]
-        check((h(add(mu, e)) - h(add(mu, scale(-1, e)))) / (2 * step) - g, "a gradient", mpf(10) ** -35)
-
-
-# ------------------------------------------------------------------------------------------- the files
-
-
-def digits(x):
-    """A number as 25 significant digits; lists entry by entry."""
-    if isinstance(x, list):
-        return [digits(a) for a in x]
-    return "0.0" if abs(x) < mpf(10) ** -48 else nstr(x, 25)
 
 
 def write(name, about, **content):
@@ -337,121 +195,6 @@ def exp_se3():
         )
     about = "exp(ad*_sigma) mu and dexpinv_sigma(zeta) (B_1 = -1/2); so3: of the first three entries of each"
     write("exp_se3.json", about, cases=cases)
-
-
-# ------------------------------------------------------------------------------------------ sine-Euler
-
-
-class SineEuler:
-    """The sine-Euler equation on n x n matrices, n odd; a field is a dict mode -> coefficient."""
-
-    def __init__(self, n):
-        self.n, self.k, self.eps = n, n // 2, 2 * pi / n
-        span = range(-self.k, self.k + 1)
-        self.modes = [(a, b) for a in span for b in span if (a, b) != (0, 0)]
-        self.basis = {m: self.basis_matrix(m) for m in self.modes}
-
-    def basis_matrix(self, m):
-        """T_m[j, (j + m2) mod n] = exp(i eps (m1 m2 + 2 m1 j))."""
-        t = mp.zeros(self.n)
-        for j in range(self.n):
-            t[j, (j + m[1]) % self.n] = mp.expj(self.eps * (m[0] * m[1] + 2 * m[0] * j))
-        return t
-
-    def wrap(self, m):
-        """A mode taken mod n into [-k, k]^2."""
-        return tuple((a + self.k) % self.n - self.k for a in m)
-
-    def to_matrix(self, field):
-        """(i / 2 eps) sum_m field_m T_m."""
-        total = mp.zeros(self.n)
-        for m, c in field.items():
-            total += (mpc(0, 1) / (2 * self.eps) * c) * self.basis[m]
-        return total
-
-    def to_field(self, w):
-        """The coefficients of a matrix, from Tr(T_m^H T_r) = n if m = r, else 0."""
-        factor = 2 * self.eps / (mpc(0, 1) * self.n)
-        field = {}
-        for m, t in self.basis.items():
-            entries = [(j, (j + m[1]) % self.n) for j in range(self.n)]
-            field[m] = factor * sum(mp.conj(t[e]) * w[e] for e in entries)
-        return field
-
-    def stream(self, field):
-        """omega_m / |m|^2."""
-        return {m: c / (m[0] ** 2 + m[1] ** 2) for m, c in field.items()}
-
-    def gradient(self, w):
-        """P = dh/dW for h = -Tr(W P) / 2 and the pairing -Tr."""
-        return self.to_matrix(self.stream(self.to_field(w)))
-
-    def fourier_right_side(self, field, psi):
-        """sum_r (1/eps) sin(eps m^r) omega_{m+r} psi_{-r}: the paper's sum, psi = omega/|r|^2 or zeta."""
-        out = {}
-        for m in self.modes:
-            total = mpc(0)
-            for r in self.modes:
-                both = self.wrap((m[0] + r[0], m[1] + r[1]))
-                if both != (0, 0):
-                    wedge = m[0] * r[1] - m[1] * r[0]
-                    total += mp.sin(self.eps * wedge) * field[both] * psi[-r[0], -r[1]]
-            out[m] = total / self.eps
-        return out
-
-    def check(self, field, zeta):
-        """The basis, the energy, and Fourier against matrix form for drift and noise."""
-        for m in self.modes:
-            for r in self.modes:
-                a, b, both = self.basis[m], self.basis[r], self.wrap((m[0] + r[0], m[1] + r[1]))
-                factor = mpc(0, -2) * mp.sin(self.eps * (m[0] * r[1] - m[1] * r[0]))
-                check(norm(a * b - b * a - factor * self.basis_matrix(both)), "[T_m, T_r]")
-        w, stream = self.to_matrix(field), self.stream(field)
-        check(norm(w + w.H), "W is not skew-Hermitian")
-        check(max(abs(self.to_field(w)[m] - field[m]) for m in self.modes), "to_field")
-        for psi in (stream, zeta):
-            p = self.to_matrix(psi)
-            fourier = self.fourier_right_side(field, psi)
-            check(norm(p * w - w * p - self.to_matrix(fourier)), "Fourier and matrix form differ")
-        x = self.to_matrix(zeta)
-        check(trace(x * self.gradient(w)) - trace(w * self.gradient(x)), "h is not symmetric")
-        energy = self.n / (8 * self.eps**2) * sum(mp.re(mp.conj(field[m]) * stream[m]) for m in self.modes)
-        check(-trace(w * self.gradient(w)) / 2 - energy, "the energy")
-
-
-def norm(a):
-    """Largest entry in absolute value."""
-    return max(abs(x) for x in a)
-
-
-def trace(a):
-    """The trace."""
-    return sum(a[j, j] for j in range(a.rows))
-
-
-def conjugate(sigma, w):
-    """e^sigma W e^-sigma, which is flow(-sigma, W) with ad*_x W = [W, x]."""
-    power, total, k = mp.eye(w.rows), mp.eye(w.rows), 0
-    while norm(power) > mpf(10) ** -(mp.dps + 5):
-        k += 1
-        power = power * sigma / k
-        total += power
-    return total * w * total.H
-
-
-def tmk_matrix_step(model, w, dt, dS, betas):
-    """One right-invariant step, as tmk_step: the iteration contracts by 0.27 or better at dt = 0.5 here."""
-    sigma, noise = mp.zeros(model.n), mp.zeros(model.n)
-    for x, beta in zip(dS, betas, strict=True):
-        noise += x * beta
-    for _ in range(500):
-        new = dt * model.gradient((w + conjugate(sigma, w)) / 2) + noise
-        new = (new - new.H) / 2  # skew-Hermitian but for round-off
-        moved = norm(new - sigma)
-        sigma = new
-        if moved < SOLVED:
-            return conjugate(sigma, w)
-    raise RuntimeError(f"the implicit equation was not solved: {nstr(moved, 5)}")
 
 
 def split(rows):

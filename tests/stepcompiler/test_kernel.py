@@ -98,7 +98,7 @@ def test_wrong_buffers_are_an_error():
     with pytest.raises(ValueError, match=r"The path has the steps 0 … 11, but the run takes 12 … 12\."):
         kernel.run(buffers, STEPS + 1, save_every=3)
     buffers.first_path_step = 1
-    with pytest.raises(ValueError, match=r"The buffers have 4 slots, but 13 are saved\."):
+    with pytest.raises(ValueError, match=r"The buffers have 4 rows, but 13 are saved\."):
         kernel.run(buffers, STEPS + 1, save_every=1)
     with pytest.raises(ValueError, match=r"state takes \(2, 2, 8\) words, but this kernel and its buffers have"):
         kernel.set_inputs(buffers, state=np.zeros((MEMBERS, 2)))

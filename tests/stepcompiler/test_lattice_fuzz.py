@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 from lattice_programs import JaxNamespace, Lattice, NumpyNamespace, params_of
+from tuned import tune
 
 import coadjoint as cj
-from coadjoint.runtime.backends import step_kernels
 
 DT, STEPS, MEMBERS = 0.1, 2, 3
 
@@ -16,7 +16,7 @@ DT, STEPS, MEMBERS = 0.1, 2, 3
 @pytest.fixture(autouse=True)
 def sweeps(monkeypatch):
     """Native code takes lattices of 128 sites by sweeps, as it does large ones."""
-    monkeypatch.setattr(step_kernels, "OPERATIONS", 10)
+    tune(monkeypatch, native_operations=10)
 
 
 class PerSite:

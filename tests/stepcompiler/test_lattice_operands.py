@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
-from coadjoint.runtime.backends import step_kernels
 from stepcompiler.errors import NotCompilable
 from stepcompiler.lattices.site_values import Addresses, Moved, PerSite, Sites, Sum
 
@@ -49,7 +49,7 @@ SYSTEMS |= {name: (nothing, {"forcing": lambda m, own=g: own(m).reshape(-1)}) fo
 @pytest.fixture
 def sweeps(monkeypatch):
     """Native code takes small lattices by sweeps, as it does large ones."""
-    monkeypatch.setattr(step_kernels, "OPERATIONS", 10)
+    tune(monkeypatch, native_operations=10)
 
 
 @pytest.mark.parametrize("case", SYSTEMS)

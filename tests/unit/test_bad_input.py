@@ -27,6 +27,8 @@ QUIET = cj.System(cj.SO3(), lambda m: 0.5 * m @ m + 1.25 * m[0])
 NOISY = cj.System(cj.SO3(), lambda m: 0.5 * m @ m + 1.5 * m[0], cj.salt(np.eye(3)[:2]))
 TUNED = cj.System(cj.SO3(), lambda m, p: p["k"] * m @ p["A"] @ m, params={"k": 1.0, "A": np.eye(3)})
 COUNTED = cj.System(cj.SO3(), lambda m, p: p["n"] * m @ m, params={"n": 1})
+PULSE = cj.inputs.piecewise([0, 1, 2], [0.0, 1.0])
+SWITCHED = cj.System(cj.SO3(), lambda m, t: m @ m * PULSE(t))
 MATRICES = cj.System(cj.SU(3), lambda m: jnp.sum(jnp.abs(m) ** 2))
 
 
@@ -135,8 +137,25 @@ CASES = {
     "dt traced": (
         lambda: jax.jit(lambda dt: solve(dt=dt)().mu)(0.1),
         TypeError,
-        "dt must be a number known before the run",
+        "dt is traced by JAX: give steps=, the number of steps, in place of t1",
     ),
+    "dt traced, with a path that depends on it": (
+        lambda: jax.jit(lambda dt: cj.solve(NOISY, UP, dt=dt, steps=10, key=0).mu)(0.1),
+        TypeError,
+        "dt is traced by JAX, but the increments and jumps of Brownian depend on it: pass",
+    ),
+    "dt traced, with save_at": (
+        lambda: jax.jit(lambda dt: cj.solve(QUIET, UP, dt=dt, steps=10, save_at=[0.1]).mu)(0.1),
+        TypeError,
+        "save_at= requires numbers as t0 and dt",
+    ),
+    "t0 traced, with an input that switches": (
+        lambda: jax.jit(lambda t0: cj.solve(SWITCHED, UP, dt=0.1, t0=t0, steps=10).mu)(0.1),
+        TypeError,
+        "an input of hamiltonian switches at t = 1: derivatives with respect to switch times",
+    ),
+    "neither t1 nor steps": (lambda: cj.solve(QUIET, UP, dt=0.1), ValueError, "give either t1 or steps, not t1=None"),
+    "t1 and steps": (solve(steps=10), ValueError, "give either t1 or steps, not t1=1.0 and steps=10"),
     "t1 traced": (
         lambda: jax.jit(lambda t: solve(t1=t)().mu)(1.0),
         TypeError,

@@ -221,3 +221,27 @@ def test_other_byte_orders():
     np.testing.assert_array_equal(a, b)
     with pytest.raises(TypeError, match=r"hamiltonian uses the array SWAPPED .* write SWAPPED = SWAPPED.astype"):
         cj.System(cj.SO3(), lambda m: m @ SWAPPED)
+
+
+STRANGE = {
+    "hamiltonian": lambda fn: cj.System(cj.SO3(), fn),
+    "gradient": lambda fn: cj.System(cj.SO3(), lambda m: m @ m, gradient=fn),
+    "noise": lambda fn: cj.System(cj.SO3(), lambda m: m @ m, [fn]),
+    "forcing": lambda fn: cj.System(cj.SO3(), lambda m: m @ m, forcing=fn),
+    "torque": lambda fn: cj.System(cj.SO3(), lambda m: m @ m, torque=fn),
+    "control": lambda fn: cj.System(cj.SO3(), lambda m: m @ m, control=cj.hold(fn)),
+    "save": lambda fn: cj.solve(QUIET, [0.6, 0.0, 0.8], t1=0.1, dt=0.1, save=fn),
+    "until": lambda fn: cj.solve(QUIET, [0.6, 0.0, 0.8], t1=0.1, dt=0.1, until=fn),
+}
+QUIET = cj.System(cj.SO3(), lambda m: m @ m)
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_an_unknown_argument_name(name):
+    """The message has the signature that is supported, and the one received."""
+    with pytest.raises(TypeError, match=rf"{name} must have the signature {name}\(mu.*, not {name}\(mu, speed\)"):
+        STRANGE[name](lambda mu, speed: mu[0])
+    with pytest.raises(TypeError, match="dissipation must have the signature"):
+        cj.System(cj.SO3(), lambda m: m @ m, dissipation=lambda mu, dt, speed: mu)
+    with pytest.raises((TypeError, ValueError), match=r"beta\(speed\)|signature"):
+        cj.System(cj.SO3(), lambda m: m @ m, [cj.salt(lambda speed: np.eye(3))])

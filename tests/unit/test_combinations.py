@@ -10,9 +10,9 @@ from itertools import combinations, product
 import pytest
 from covering import pairs_of, within
 from feature_table import FAST, FEATURES, SLOW, STEPS, allowed, is_native, name, results, run, same
+from tuned import tune
 
-from coadjoint.runtime import plan
-from coadjoint.runtime.backends import gpu_runtime, native_gpu
+from coadjoint.runtime.backends import gpu_runtime
 
 SECONDS = 240.0  # that one case may take, on a slow machine that compiles other things beside it
 
@@ -33,7 +33,7 @@ def test_all_pairs_occur():
 
 def check(case, folder, monkeypatch):
     if case["run"] == "ensemble, many batches":
-        monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
+        tune(monkeypatch, max_batch_size=2)
     auto = {"backend": "auto"}
     whole = run(case, auto, STEPS)
     assert whole.stats.backend == "native" or not is_native(case), whole.stats
@@ -46,7 +46,7 @@ def check(case, folder, monkeypatch):
         same(results(case, run(case, auto, STEPS, folder / "half.zarr", resume=True)), results(case, stored))
     if case["GPU"]:
         monkeypatch.setattr(gpu_runtime, "detect", lambda: gpu_runtime.EmulatedGpu(2))
-        monkeypatch.setattr(native_gpu, "TOGETHER", 4)
+        tune(monkeypatch, gpu_launch_members=4)
         half = folder / "moved.zarr" if case["sink"] == "resume" else None
         if half:
             run(case, auto, STEPS // 2, half)

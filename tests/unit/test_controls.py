@@ -133,3 +133,20 @@ def test_bad_input(case):
     make, error, message = BAD[case]
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", ["g", "u"])
+def test_a_step_that_fails_is_reported_as_such(name):
+    """With functions of the attitude or the control, too: the size of ∂h is not known there."""
+    if name == "u":
+        held = {"torque": lambda mu, u: u, "control": cj.hold(lambda mu: jnp.sqrt(-mu))}
+    else:
+        held = {"torque": lambda mu, g: -1e6 * mu + jnp.exp(1e3 * g[0] @ mu) * g[0]}
+    unstable = cj.System(cj.SO3(), lambda m: 0.5 * m @ m, **held)
+    with pytest.raises(cj.UnsolvedStepError, match=r"\|σ\| is not known"):
+        cj.solve(unstable, [0.1, 0.2, 0.8], t1=10.0, dt=1.0)
+
+
+def test_an_argument_u_needs_a_control():
+    with pytest.raises(TypeError, match=r"An argument u receives the held control: give System\(\.\.\., control="):
+        cj.System(cj.SO3(), kinetic, torque=lambda mu, u: u)

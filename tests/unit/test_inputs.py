@@ -114,6 +114,32 @@ def test_inputs_are_checked_before_a_run():
         cj.solve(late, START, t1=1.5, dt=0.25)
 
 
+SHORT = cj.inputs.linear([0.0, 1.0], [1.0, 2.0])
+FREE, SHAKEN = (cj.System(cj.SO3(), lambda m: m @ m, noise) for noise in ((), cj.salt(np.eye(3))))
+WAYS = {  # a name, and a system with an input, or options of a run with one
+    "noise": cj.vary(SHAKEN, noise=lambda t: SHORT(t)),
+    "hamiltonian": cj.vary(cj.System(cj.SO3(), lambda m, p, t: p * SHORT(t) * m[0], params=1.0), params=lambda t: t),
+    "temperature": cj.heat_bath(FREE, temperature=SHORT, friction=0.1),
+    "friction": cj.double_bracket(FREE, friction=SHORT),
+    "control": cj.System(cj.SO3(), lambda m: m[0], torque=lambda m, u: u * m, control=cj.hold(lambda m, t: SHORT(t))),
+    "scale": cj.System(cj.SO3(), lambda m: m[0], cj.salt(np.eye(3), scale=lambda t: SHORT(t))),
+    "torque": cj.System(cj.SO3(), lambda m: m[0], torque=lambda m, t: SHORT(t) * m),
+    "dissipation": cj.System(cj.SO3(), lambda m: m[0], dissipation=lambda m, dt, t: m * (1 - dt * SHORT(t))),
+    "save": {"save": lambda m, t: SHORT(t) * m},
+    "until": {"until": lambda m, t: SHORT(t) - 3.0},
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_an_input_that_ends_before_the_run_is_an_error(name):
+    """Wherever a system or a run uses it."""
+    way = WAYS[name]
+    system, options = (FREE, way) if isinstance(way, dict) else (way, {})
+    key = {"key": 0} if system.n_noise else {}
+    with pytest.raises(ValueError, match=f"an input of {name} covers the times 0 to 1, but the run goes from 0 to 2"):
+        cj.solve(system, START, t1=2.0, dt=0.1, **key, **options)
+
+
 def test_inputs_as_params():
     """Values can be differentiated and vary by member; times are part of the program."""
     system = cj.System(
@@ -146,3 +172,17 @@ def test_bad_input(case):
     make, error, message = BAD[case]
     with pytest.raises(error, match=message):
         make()
+
+
+def test_which_end_of_a_run_an_input_misses():
+    late = cj.System(cj.SO3(), lambda m, t: m[0] * cj.inputs.linear([0.7, 9.0], [0.0, 1.0])(t))
+    with pytest.raises(ValueError, match=r"give the input more times, or start the run at t0 = 0\.7\."):
+        cj.solve(late, np.ones(3), t1=2.0, dt=0.1)
+    with pytest.raises(ValueError, match=r"or start the run at t0 = 0\.7 and end the run at t1 = 9\."):
+        cj.solve(late, np.ones(3), t1=10.0, dt=0.1)
+
+
+def test_switches_inside_steps_are_counted():
+    pulses = cj.System(cj.SO3(), lambda m, t: m[0] * cj.inputs.piecewise([0.0, 0.33, 1.05, 3.0], [0.0, 1.0, 2.0])(t))
+    with pytest.warns(UserWarning, match=r"switches at t = 0\.33, inside a time step, the first of 2 such switches"):
+        cj.solve(pulses, np.ones(3), t1=2.0, dt=0.1, integrator=cj.HeunMK())

@@ -1,5 +1,7 @@
 """What the pages show is what the code does: their Python blocks run, their outputs are compared."""
 
+import doctest
+import inspect
 import io
 import re
 import sys
@@ -9,25 +11,29 @@ from types import ModuleType
 
 import pytest
 
+import coadjoint as cj
+
 ROOT = Path(__file__).parents[2]
 
-# Pages whose ```python blocks are run, in order and in one namespace a page. A ```text block that
-# directly follows one is what it prints.
+# Pages whose ```python blocks, or cells of a notebook, are run, in order and in one namespace a page. A ```text block
+# that directly follows one is what it prints.
 PAGES = ["README.md", "docs/index.md", "docs/explanation/random.md"]
-PAGES += [f"docs/guides/{page}.md" for page in ("backends", "choose", "control", "drivers", "fluids")]
-PAGES += [f"docs/guides/{page}.md" for page in ("performance", "stores")]
+PAGES += [f"docs/guides/{page}.md" for page in ("assimilation", "backends", "choose", "control", "drivers")]
+PAGES += [f"docs/guides/{page}.md" for page in ("events", "fluids")]
+PAGES += ["docs/explanation/gradients.md", "docs/guides/uncertainties.md", "docs/tutorials/learning.md"]
+PAGES += [f"docs/guides/{page}.md" for page in ("calibration", "expectation", "performance", "stores")]
 PAGES += [f"docs/guides/{page}.md" for page in ("temperature", "from/quflow", "from/qutip", "from/sunny")]
 PAGES += [f"docs/reference/{page}.md" for page in ("examples", "index", "methods")]
 PAGES += [f"docs/development/extend/{page}.md" for page in ("algebra", "backend", "integrator", "model")]
 
-BLOCK = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?P<language>\{code-cell\}|\w*)[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text):
     """The line, the code and the expected output (or None) of each Python block."""
     blocks = list(BLOCK.finditer(text))
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
-        if block["language"] == "python":
+        if block["language"] in ("python", "{code-cell}"):
             shown = (
                 following is not None
                 and following["language"] == "text"
@@ -67,6 +73,23 @@ def test_page(page, module):
     text = path.read_text(encoding="utf-8")
     assert any(examples(text)), f"{page} has no Python block"
     run_page(module, text, str(path))
+
+
+def with_examples():
+    """The public docstrings that show a Python session."""
+    found = {name: getattr(cj, name) for name in cj.__all__}
+    for module in [x for x in found.values() if inspect.ismodule(x)]:
+        found |= {f"{module.__name__}.{name}": x for name, x in vars(module).items() if name[0] != "_"}
+    shown = {id(x): name for name, x in reversed(found.items()) if ">>> " in (inspect.getdoc(x) or "")}
+    return {name: found[name] for name in sorted(shown.values()) if not inspect.ismodule(found[name])}
+
+
+@pytest.mark.parametrize("name", with_examples())
+def test_docstring(name, module):
+    session = doctest.DocTestParser().get_doctest(inspect.getdoc(with_examples()[name]), {}, name, None, None)
+    report = io.StringIO()
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(session, out=report.write)
+    assert not report.getvalue(), report.getvalue()
 
 
 PAGE = """\

@@ -65,6 +65,26 @@ def test_generated_pages(reference, tmp_path):
     assert ".. autoclass:: coadjoint.TMK\n" in (tmp_path / "integrators.rst").read_text(encoding="utf-8")
 
 
+def test_every_generated_page_is_in_the_index(reference):
+    index = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
+    contents, _, overview = index.partition("\n- [Reference by task]")
+    for page in (*reference.public(), "command", "experiment"):
+        assert f"generated/reference/{page}\n" in contents, f"docs/reference/index.md: no entry for {page}"
+        assert f"generated/reference/{page}." in overview, f"docs/reference/index.md: no words about {page}"
+
+
+def test_results_show_their_methods_and_algebras_only_their_own(reference):
+    assert {"casimir_errors", "attitude", "event_time", "to_xarray"} <= set(reference.members(cj.Solution))
+    assert {"vorticity", "spectrum", "to_xarray"} <= set(reference.members(cj.fluids.Flow))
+    assert reference.members(cj.SO3) == [] and "flow" in reference.members(cj.LieAlgebra)
+
+
+def test_language(reference):
+    import language
+
+    assert language.main() == 0
+
+
 def test_docstrings_become_readable(reference):
     import docstrings
 

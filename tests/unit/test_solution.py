@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
 from coadjoint.runtime import loop
@@ -187,8 +188,7 @@ def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
 @pytest.mark.parametrize("size", [1, 3, 32, 50])
 def test_no_bit_depends_on_the_chunks(sol, size, save_every, monkeypatch):
     """A run cut into pieces of `size` steps, which end inside blocks and inside saving intervals."""
-    monkeypatch.setattr(loop, "_FIRST_CHUNK", size)
-    monkeypatch.setattr(loop, "_LARGEST_CHUNK", size)
+    tune(monkeypatch, first_chunk=size, largest_chunk=size)
     cuts = list(loop.chunks(SavedTimes(0.0, 0.1, 100, save_every), 1000, 10**6))
     assert len(cuts) == -(-100 // size)
     same_bits(run(save_every=save_every).mu, sol.mu[::save_every])

@@ -60,6 +60,37 @@ def test_elliptic_solution_with_an_uneven_clock():
     np.testing.assert_allclose(sol.mu[:, 0], 0.9 * np.cos(phase), atol=1e-9)
 
 
+def test_a_rotor_of_prescribed_speed():
+    """With the momentum (1 − I₃/J₃) q₃(t) of a rotor on axis 3, a body of I₃ moves as a free one of J₃."""
+    I, J3, start = np.array([1.0, 2.0, 3.0]), 4.0, np.array([0.2, 0.4, 1.5])
+    a, b, c = 1.0, 0.5, 1.0 / J3
+    energy, size2 = 0.5 * start @ (start * [a, b, c]), start @ start
+    # About axis 3: q₁ = A cn, q₂ = B sn, q₃ = C dn, at a time that is shifted to start at q₂ = 0.
+    rate2, k2 = (
+        (b - c) * (size2 * a - 2 * energy),
+        (a - b) * (2 * energy - size2 * c) / ((b - c) * (size2 * a - 2 * energy)),
+    )
+    amplitude = np.sqrt((size2 * a - 2 * energy) / (a - c))
+    start = np.array([np.sqrt((2 * energy - size2 * c) / (a - c)), 0.0, amplitude])
+
+    def exact(t):
+        sn, cn, dn, _ = ellipj(np.sqrt(rate2) * t, k2)
+        return np.array([start[0] * cn, np.sqrt((2 * energy - size2 * c) / (b - c)) * sn, amplitude * dn])
+
+    times = np.linspace(0.0, 3.0, 3001)
+    speed = cj.inputs.cubic(times, (1 - I[2] / J3) * exact(times)[2])
+
+    def h(m, t):
+        own = m - speed(t) * jnp.array([0.0, 0.0, 1.0])
+        return 0.5 * own @ (own / I)
+
+    errors = []
+    for n in COUNTS:
+        sol = cj.solve(cj.System(cj.SO3(), h), start, t1=3.0, dt=3.0 / n, integrator=cj.RKMK("rk4"))
+        errors.append(np.max(np.abs(sol.mu.T - exact(sol.t))))
+    assert abs(order(errors) - 4) < 0.2 and errors[-1] < 1e-7, errors
+
+
 def anomaly(t, e, iterations=12):
     """The distance and the direction of a body on a Kepler orbit with a = GM = 1 that starts at the pericentre."""
     E = t + e * jnp.sin(t)

@@ -1,5 +1,7 @@
 """The spectrum of a fluid over many stochastic steps, and a steady flow, by products alone."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -58,6 +60,36 @@ def test_the_spectrum_does_not_drift_linearly(method, surface, noise, h, n):
     late = slice(1, None)  # from a tenth of the steps
     slope = np.polyfit(np.log(np.arange(2, 21)), np.log(errors[late]), 1)[0]
     assert slope <= 0.6 or errors.max() <= 5e-15  # a plateau has any slope
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [True, False], ids=["noise", "no noise"])
+@pytest.mark.parametrize("method", ["isospectral", "exp"])
+def test_the_spectra_of_layers_do_not_drift_linearly(method, noise):
+    """Two coupled layers, of which one is a tenth of the other: each keeps its own spectrum to round-off."""
+    sphere = cj.fluids.Sphere(33)
+    flow, algebra = cj.fluids.Flow.create(sphere, 1.0), cj.SU(33) ** 2
+    stream = lambda mu: jax.vmap(flow.stream)(algebra.to_matrices(mu))
+
+    def gradient(mu):
+        P = stream(mu)
+        return algebra.from_matrices(P + 0.3 * P[::-1])
+
+    fields = [sphere.matrix(cj.fluids.random_field(sphere, key=k, peak=3, rms=0.05)) for k in (5, 6)]
+    noises = [cj.salt(jnp.stack([algebra.join(*fields), algebra.join(*fields[::-1])]))] if noise else []
+    options = {"side": "right", "gradient": gradient}
+    system = cj.System(algebra, lambda mu: 0.5 * mu @ gradient(mu), noises, **options)
+    W = [sphere.matrix(cj.fluids.random_field(sphere, key=k, peak=4, rms=10.0**-k)) for k in range(2)]
+    mu0 = algebra.join(*W)
+    dt = 0.2 / np.linalg.norm(np.asarray(stream(mu0)[0]), 2)
+    options = {"key": 0 if noise else None, "integrator": type(METHODS[method])(), "save_every": 500}
+    sol = cj.solve(system, mu0, t1=10_000 * dt, dt=dt, **options)
+    assert sol.stats.unsolved == 0
+    spectra = np.linalg.eigvalsh(-1j * np.stack([algebra.to_matrices(x) for x in sol.mu]))
+    errors = np.abs(spectra[1:] - spectra[0]).max(axis=2) / np.abs(spectra[0]).max(axis=1)
+    assert errors.max() <= 3e-14
+    slope = np.polyfit(np.log(np.arange(2, 21)), np.log(errors[1:].max(axis=1)), 1)[0]
+    assert slope <= 0.6 or errors.max() <= 5e-15
 
 
 @pytest.mark.slow

@@ -105,6 +105,16 @@ def test_energy_and_momentum_on_a_product():
     assert worst(spins.sum(axis=1) - start.sum(axis=0)) < 1e-12
 
 
+def test_steps_that_do_not_converge_name_the_option():
+    """On lattices of spins the full gradient converges at larger steps; a single body has no such message."""
+    method = cj.TMK(max_steps=2, fallbacks=False)
+    with pytest.raises(cj.UnsolvedStepError, match=r"smaller dt, or pass remove_stabiliser=False, which"):
+        cj.solve(cj.System(PAIR, pair), PAIR_START, t1=1.0, dt=0.5, integrator=method, backend="xla")
+    kept = cj.TMK(max_steps=2, fallbacks=False, remove_stabiliser=False)
+    with pytest.raises(cj.UnsolvedStepError, match=r"smaller dt, or throw=False"):
+        cj.solve(cj.System(PAIR, pair), PAIR_START, t1=1.0, dt=0.5, integrator=kept, backend="xla")
+
+
 def test_vortices_with_a_hamiltonian_that_is_not_homogeneous():
     """100 point vortices on the sphere with log(1 − x·y), against DOP853; the error of RKMK4 is less than half."""
     n, rng = 100, np.random.default_rng(0)

@@ -25,13 +25,36 @@ class LieAlgebra(eqx.Module):
 
     Elements and states are coordinate vectors of length `dim`, paired by the dot product. Derived are, among others:
 
-    - ad*: `<ad*_ξ μ, η> = <μ, [ξ, η]>`;
-    - flow: `flow(σ, μ) = exp(ad*_σ) μ`, the solution of μ' = ad*_σ μ at time 1;
-    - dexpinv: the inverse of `dexp_σ = (exp(ad_σ) − 1)/ad_σ`;
+    - ad*: `<ad*_ξ μ, η> = <μ, [ξ, η]>`
+    - flow: `flow(σ, μ) = exp(ad*_σ) μ`, the solution of μ' = ad*_σ μ at time 1
+    - dexpinv: the inverse of `dexp_σ = (exp(ad_σ) − 1)/ad_σ`
     - Casimirs: linear, quadratic and, up to degree 4, polynomial ones.
 
     A subclass may override any method by a closed form. The derived method is then the oracle of the tests. An algebra
     is a constant of the compiled program: it is hashed and compared by its content.
+
+    Method arguments
+    ----------------
+    xi, eta, sigma, zeta : array, shape `shape`
+        Elements of the algebra: velocities, the element σ of a step, and its rate ζ.
+    mu, start, end : array, shape `shape`
+        States, elements of the dual: the present one, the initial one, and one at the end of a step.
+    x : array, shape `shape`
+        An element or a state.
+    c : array, shape (dim,)
+        The real coordinates of an element or a state.
+    h : callable
+        A function of a state that returns one real number.
+    change : array, shape `shape`
+        The change of the state by the flow.
+    orbit_memory : pytree
+        The data of the orbit for the round-off correction, which the method `orbit_memory` returns.
+    g, k : pytree
+        Elements of the group, as `group_exp` returns them.
+    source, target : array, shape `shape`
+        States with Ad*_g source = target up to round-off.
+    Ad : array, shape (dim, dim)
+        The matrix of Ad_g in coordinates.
     """
 
     dim: eqx.AbstractVar[int]
@@ -260,6 +283,19 @@ class LieAlgebra(eqx.Module):
     def is_matrix_conjugation(self) -> bool:
         """Whether states are skew-Hermitian matrices with flow(σ, W) = e^{−σ} W e^σ and cayley_flow alike."""
         return False
+
+    @property
+    def conjugated_shape(self) -> tuple[int, ...] | None:
+        """The shape of a state as the matrix, or stack of matrices, that flows conjugate; None if there is none."""
+        return self.shape if self.is_matrix_conjugation else None
+
+    def to_matrices(self, x: Element) -> Array:
+        """The matrix, or stack of matrices, of an element or state."""
+        return x
+
+    def from_matrices(self, X: Array) -> Element:
+        """The element or state of the matrices `X`: the inverse of `to_matrices`."""
+        return X
 
     # The group, as matrices; by default its adjoint representation.
 

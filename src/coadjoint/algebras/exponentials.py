@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .base import LieAlgebra
 
 _DEGREES = ((0.0, 8.0), (0.05, 12.0), (0.28, 19.0))  # of Taylor's polynomial of exp above a norm, for an error of 1e-17
-_MOST_SUBSTEPS = 64  # beyond, exp(a) is formed
+_SMALL = 7  # dimensions for which a product of matrices is little code
+_MOST_SUBSTEPS = (64, 2**12)  # in small dimensions, where exp(a) is formed beyond, and in others, where it is NaN
 _MOST_SQUARINGS = 20  # exp(a) is NaN beyond norm 2^20
 
 
@@ -39,11 +40,15 @@ def dual_flow(algebra: "LieAlgebra", sigma: Float[Array, " dim"], zeta: Float[Ar
 def taylor(a: Array, norm2: Float[Array, ""], v: Array) -> Array:
     """exp(a) v by substeps of norm at most one, each a Taylor polynomial of high enough degree; norm2: |a|².
 
-    Where these would be too many, as when an iteration has lost its way, exp(a) is formed by squarings.
+    Where these would be too many, as when an iteration has lost its way, exp(a) is formed by squarings. For vectors of
+    more than seven numbers that is more code than native code supports, and the result is NaN beyond norm 4096.
     """
     substeps, degree = _substeps(norm2)
-    out = jax.lax.fori_loop(0, _count(substeps), lambda _, v: _polynomial(a, v, substeps, degree), v)
-    return _unless_many(substeps, out, lambda: expm(a) @ v)
+    most = _most(v)
+    out = jax.lax.fori_loop(0, _count(substeps, most), lambda _, v: _polynomial(a, v, substeps, degree), v)
+    if v.ndim == 2:
+        return _unless_many(substeps, most, out, lambda: _squared(a, substeps) @ v)
+    return _unless_many(substeps, most, out, lambda: expm(a) @ v)
 
 
 def _substeps(norm2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -56,15 +61,33 @@ def _substeps(norm2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, "
     return substeps, degree
 
 
-def _count(substeps: Float[Array, ""]) -> Int[Array, ""]:
+def _most(v: Array) -> int:
+    """The most substeps: fewer where exp(a) is formed beyond them."""
+    return _MOST_SUBSTEPS[v.ndim == 1 and len(v) > _SMALL]
+
+
+def _count(substeps: Float[Array, ""], most: int) -> Int[Array, ""]:
     """How many of them are taken."""
-    return jnp.where(substeps > _MOST_SUBSTEPS, 0.0, substeps).astype(int)
+    return jnp.where(substeps > most, 0.0, substeps).astype(int)
 
 
-def _unless_many(substeps: Float[Array, ""], out: Array, formed: Callable[[], Array]) -> Array:
+def _unless_many(substeps: Float[Array, ""], most: int, out: Array, formed: Callable[[], Array]) -> Array:
     """What substeps gave, unless they were too many. A loop, for under vmap a branch would be both its sides."""
+    if most > _MOST_SUBSTEPS[0]:
+        return jnp.where(substeps > most, jnp.nan, out)
     again = lambda state: (formed(), jnp.zeros((), bool))
-    return jax.lax.while_loop(lambda state: state[1], again, (out, substeps > _MOST_SUBSTEPS))[0]
+    return jax.lax.while_loop(lambda state: state[1], again, (out, substeps > most))[0]
+
+
+def _squared(a: Array, norm: Float[Array, ""]) -> Array:
+    """exp(a) by squarings in a loop, which is little code; NaN beyond norm 2²⁰."""
+    squarings = jnp.ceil(jnp.log2(norm))
+    fits = squarings <= _MOST_SQUARINGS
+    scale = jnp.where(fits, 2.0**squarings, 1.0)
+    start = _polynomial(a, jnp.eye(len(a), dtype=a.dtype), scale, jnp.asarray(_DEGREES[-1][1]))
+    more = lambda state: fits & (state[0] < squarings)
+    e = jax.lax.while_loop(more, lambda state: (state[0] + 1.0, state[1] @ state[1]), (jnp.zeros(()), start))[1]
+    return jnp.where(fits, e, jnp.nan)
 
 
 def _polynomial(a: Array, v: Array, substeps: Array, degree: Array, order: float = 0.0) -> Array:
@@ -88,8 +111,9 @@ def mean_flow(a: Float[Array, "n n"], v: Float[Array, " n"]) -> Float[Array, " n
         moved = _polynomial(a, moved, substeps, degree)
         return moved, total + moved
 
-    out = jax.lax.fori_loop(1, _count(substeps), add, (first, first))[1] / substeps
-    return _unless_many(substeps, out, lambda: phi1(a) @ v)
+    most = _most(v)
+    out = jax.lax.fori_loop(1, _count(substeps, most), add, (first, first))[1] / substeps
+    return _unless_many(substeps, most, out, lambda: phi1(a) @ v)
 
 
 @mean_flow.def_rule

@@ -18,6 +18,7 @@ from .compose import Vector, any_array, check_algebra, flatten, join, state_erro
 # XLA would fuse the work of a large lattice with what it is made of, and compute that anew for every use of it (three
 # times as long on a CPU); a loop over parts that fit in a cache is a border for it.
 _MANY, _TOGETHER = 4096, 1024
+_SMALL = 64  # dimension up to which exponentials are faster than stacks of products
 
 
 class Product(LieAlgebra):
@@ -70,12 +71,12 @@ class Product(LieAlgebra):
         return tuple((kind.dim, count) for kind, count in zip(self.kinds, self.counts, strict=True))
 
     def split(self, x: Vector) -> tuple[Element, ...]:
-        """The elements (or states) of the factors."""
+        """The elements (or states) of the factors in the vector `x`."""
         ends = np.cumsum([f.dim for f in self.factors])
         return tuple(f.element(x[end - f.dim : end]) for f, end in zip(self.factors, ends, strict=True))
 
     def join(self, *parts: Element) -> Vector:
-        """The vector with these parts, one per factor."""
+        """The vector with the elements or states `parts`, one per factor."""
         return join([(f"factor {i + 1} ({type(f).__name__})", f) for i, f in enumerate(self.factors)], parts)
 
     def state_error(self, mu: np.ndarray) -> str | None:
@@ -134,6 +135,22 @@ class Product(LieAlgebra):
     def dcay_star(self, sigma: Vector, mu: Vector) -> Vector:
         """Factor by factor."""
         return self._elements(lambda f, a, m: f.dcay_star(a, m), sigma, mu)
+
+    @property
+    def conjugated_shape(self) -> tuple[int, ...] | None:
+        """(k, n, n) for k copies of one su(n), n ≥ 9."""
+        kind = self.kinds[0]
+        stacks = len(self.kinds) == 1 and kind.is_matrix_conjugation and kind.dim > _SMALL
+        return (self.counts[0], *kind.shape) if stacks else None
+
+    def to_matrices(self, x: Vector) -> Array:
+        """The matrices of the factors, stacked."""
+        kind, count = self.kinds[0], self.counts[0]
+        return jax.vmap(kind.element)(x.reshape(count, kind.dim))
+
+    def from_matrices(self, X: Array) -> Vector:
+        """The inverse of `to_matrices`."""
+        return jax.vmap(self.kinds[0].coordinates)(X).reshape(-1)
 
     @property
     def knows_stabilisers(self) -> bool:
@@ -252,6 +269,14 @@ class Product(LieAlgebra):
                 if wrong is not None:
                     return f"factor {at}: {wrong}"
         return None
+
+    def in_group(self, g: PyTree) -> bool:
+        """Factor by factor."""
+        for kind, count, own in zip(self.kinds, self.counts, self._ungroup(g), strict=True):
+            merged = jax.tree.map(lambda x: np.reshape(x, (-1, *x.shape[2:])), own) if count > 1 else own
+            if not type(kind).in_group(kind, merged):
+                return False
+        return True
 
     def group_align(self, g: PyTree, source: Vector, target: Vector) -> PyTree:
         """Factor by factor."""

@@ -89,12 +89,12 @@ class Semidirect(LieAlgebra):
         return self._matrices.value
 
     def split(self, x: Vector) -> tuple[Element, ...]:
-        """(μ, a₁, a₂, …)."""
+        """(μ, a₁, a₂, …) of the vector `x`."""
         mu, a = self._parts(x)
         return self.algebra.element(mu), *a
 
     def join(self, *parts: Element) -> Vector:
-        """The vector with the parts (μ, a₁, a₂, …)."""
+        """The vector with the `parts` (μ, a₁, a₂, …)."""
         places: list = [(type(self.algebra).__name__, self.algebra)]
         places += [(f"vector {i + 1}", self.matrices.shape[1]) for i in range(self.copies)]
         return join(places, parts)

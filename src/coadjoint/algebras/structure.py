@@ -71,6 +71,10 @@ class StructureConstants(LieAlgebra):
         """The matrix with entries Σ_i ξ_i C[i, j, k] in row k, column j."""
         return jnp.einsum("i,ijk->kj", xi, self.constants)
 
+    def in_group(self, g: Float[Array, "k n n"]) -> bool:
+        """Whether all are the identity, as those of commutative algebras are."""
+        return bool(np.all(np.asarray(g) == np.eye(self.dim)))
+
     def ad_star(self, xi: Float[Array, " n"], mu: Float[Array, " n"]) -> Float[Array, " n"]:
         """Σ_ik ξ_i C[i, :, k] μ_k."""
         return mu @ self.ad(xi)

@@ -16,6 +16,7 @@ from ..numerics import validation
 from ..numerics.special_functions import BERNOULLI, arctan
 from .automorphisms import GROUP_TOL
 from .base import LieAlgebra
+from .conjugation import conjugated
 from .exponentials import expm, taylor
 
 Matrix = Complex[Array, "n n"]
@@ -109,6 +110,8 @@ class SU(LieAlgebra):
 
     def flow(self, sigma: Matrix, mu: Matrix) -> Matrix:
         """e^{−σ} μ e^{σ}."""
+        if self.dim > _LARGEST_DENSE:  # with derivatives by products
+            return conjugated(sigma, mu)
         u = exp_skew(sigma)
         return dagger(u) @ mu @ u
 

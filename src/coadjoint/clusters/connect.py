@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..numerics import validation
+from ..runtime import tuning
 from ..runtime.backends.base import Program
 from ..runtime.executors import ClusterError
 from ..runtime.loop import BatchResult, RunContext
@@ -23,7 +24,6 @@ from .serialization import differences, environment, serialize
 from .tasks import Tasks, say
 
 _CONNECT = 5.0  # seconds to wait for a scheduler …
-_REPLY = 8.0  # … and for its first answer
 _ANSWER = 60.0  # seconds in which workers must answer: they import JAX
 _TRIES = 5  # attempts to reach workers, because some may die
 _LOOK = 2.0  # seconds between counts of the workers
@@ -258,7 +258,7 @@ def _client(on: Any, distributed: Any) -> Iterator[Any]:
         where = on if isinstance(on, str) else on.scheduler_address
         try:
             if isinstance(on, str):
-                _within(_REPLY, lambda: _identified(on, distributed))
+                _within(tuning.current().cluster_reply_seconds, lambda: _identified(on, distributed))
             client = distributed.Client(on, timeout=_CONNECT, set_as_default=False)
         except Exception as error:  # Dask's error for a server that is not a scheduler
             why = str(error) or "no answer"
@@ -289,7 +289,7 @@ def _identified(address: str, distributed: Any) -> None:
 def _check(client: Any) -> None:
     """Raise an error if the scheduler of a client does not answer; Dask would wait for 30 seconds."""
     try:
-        _within(_REPLY, client.nthreads)
+        _within(tuning.current().cluster_reply_seconds, client.nthreads)
     except (OSError, RuntimeError) as error:
         raise ClusterError(f"the scheduler at {client.scheduler.address} does not answer: {error}") from None
 

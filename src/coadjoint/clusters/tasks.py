@@ -218,9 +218,8 @@ class Tasks:
             self._count(task, job.plan.steps * job.plan.count_members(numbers), back.health)
             accumulators = [None if acc is None else tree_of(acc) for acc in back.accumulators]
             totals = [jax.tree.map(np.asarray, x) for x in back.totals]
-            self._done(
-                task, [BatchResult(*x) for x in zip(back.members, totals, accumulators, back.growth, strict=True)]
-            )
+            parts = zip(back.members, totals, accumulators, back.growth, back.events, strict=True)
+            self._done(task, [BatchResult(*x) for x in parts])
 
     def _done(self, task: int, done: list[BatchResult]) -> None:
         job, numbers = self._of(task)

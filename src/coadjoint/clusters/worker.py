@@ -15,9 +15,9 @@ from ..runtime.distribution import Cancelled, Remote
 from ..runtime.health import NOTHING, Health, health_of
 from ..runtime.loop import RunContext, run_batches
 from ..runtime.plan import Plan
-from ..runtime.results import combine_totals
 from ..runtime.run_state import SolverTotals, StepState
 from ..runtime.stall_monitor import MonitoredRun
+from ..runtime.stats import combine_totals
 from ..store.interrupts import Stopped
 from .serialization import RunPackage, differences, environment, unpack, with_members
 
@@ -37,6 +37,7 @@ class WorkerResult(NamedTuple):
     totals: list[SolverTotals]  # plain numbers, because an array keeps the memory of the complete message alive
     accumulators: list[list | None]
     growth: list[float]
+    events: list[Any]  # of the members, with `until`
     rows: list[Any]
     health: Health
 
@@ -83,12 +84,13 @@ def run_remote(package: RunPackage, own: bytes | None, numbers: range, config: R
                 rows = run.remote.rows(output)
     except (Cancelled, Stopped):  # the latter would end the worker
         return None
-    totals, accumulators, growth = zip(*done, strict=True)
+    totals, accumulators, growth, events = zip(*done, strict=True)
     return WorkerResult(
         [len(x.iterations) for x in totals],
         [jax.tree.map(lambda n: np.asarray(n).item(), combine_totals(x)) for x in totals],
         [None if acc is None else [np.asarray(x) for x in jax.tree.leaves(acc)] for acc in accumulators],
         list(growth),
+        list(events),
         rows,
         reporter.health(),
     )

@@ -274,9 +274,9 @@ def _errors(command: str, as_json: bool) -> Iterator[None]:
 def claims() -> None:
     """Print the table of integrators with their orders and invariants, in Markdown."""
     with _errors("claims", False):
-        from ..integrators import ALL, claims_table
+        from ..integrators import ALL, COMPOSITIONS, claims_table
 
-        print(claims_table(ALL), end="")
+        print(claims_table(ALL | COMPOSITIONS), end="")
 
 
 @app.command()

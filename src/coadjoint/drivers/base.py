@@ -161,7 +161,23 @@ class Window(abc.ABC):
 
 
 class Driver(eqx.Module):
-    """The interface of the path that drives a system: `Brownian`, `Increments`, or a subclass of your own."""
+    """The interface of the path that drives a system: `Brownian`, `Increments`, or a subclass of your own.
+
+    Method arguments
+    ----------------
+    n_noise : int
+        The number of channels M.
+    steps : int
+        The number of steps of the run.
+    dt : float
+        The time step.
+    needs : Needs
+        The quantities that the method needs in addition to the increments.
+    members : int or None
+        The number of members of an ensemble; None for one trajectory.
+    first, blocks : int
+        The first block of the window, and the number of its blocks.
+    """
 
     @abc.abstractmethod
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:

@@ -101,7 +101,7 @@ class FractionalBrownian(Driver):
         return spectrum(self.hurst, grid / 2.0**self.depth, self.horizon or _STEPS * grid, self.tol)
 
     def variance_error(self, dt: float) -> float:
-        """The largest relative error of the variance of S(t) − S(u), in a run with the time step dt."""
+        """The largest relative error of the variance of S(t) − S(u), in a run with the time step `dt`."""
         return self._spectrum(dt).error
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:

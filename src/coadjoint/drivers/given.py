@@ -115,7 +115,7 @@ class Increments(Driver):
             )
         if needs.halvings:
             raise ValueError(
-                "the method halves steps, and given increments cannot be halved: let Brownian(key) sample."
+                "the method halves steps, and prescribed increments cannot be halved. Use driver=Brownian(key)."
             )
 
     def window(self, n_noise: int, dt: float, first: int, blocks: int, needs: Needs = Needs()) -> "GivenWindow":

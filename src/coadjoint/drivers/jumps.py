@@ -88,7 +88,7 @@ class Jumps(Driver):
         return eqx.tree_at(lambda d: d.distribution, self, self.law(n_noise))
 
     def law(self, n_noise: int) -> Function:
-        """The jumps of the channels as a traced function of uniform numbers."""
+        """The jumps of the `n_noise` channels as a traced function of uniform numbers."""
         given = self.distribution
         if isinstance(given, Function):
             return given

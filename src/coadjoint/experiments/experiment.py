@@ -223,14 +223,14 @@ def resume(
     if tables is None:
         call = "ensemble" if header["kind"] == "ensemble" else "solve"
         raise StoreError(
-            f"{path} does not say how to make its system, which was made in Python: resume with "
-            f'{call}(..., out="{path}", resume=True), with the arguments it was made with.'
+            f"{path} does not describe its system, which was created in Python: resume with "
+            f'{call}(..., out="{path}", resume=True), with the same arguments.'
         )
     name = tables["model"]["name"]
     factory = None if isinstance(model, str) else model
     if ":" in name and factory is None and model != name:
         raise StoreError(
-            f"{path} has a model of your own, {name}: say that you want it called, with "
+            f"{path} has a model of your own, {name}: allow the call with "
             f"resume({str(path)!r}, model={name!r}) or `coadjoint resume {path} --model {name}`."
         )
     swept = check_sweep(tables.get("sweep", {}))

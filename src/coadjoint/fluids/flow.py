@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
 
 class FluidFlow(eqx.Module):
-    """The interface of a flow on a surface: the matrix of potential vorticity is the state, or a part of it."""
+    """The interface of a flow on a surface: the matrix of potential vorticity is the state, or a part of it.
+
+    Method arguments
+    ----------------
+    mu : array
+        A state. It may have leading axes.
+    W : array, shape (n, n)
+        A matrix of potential vorticity. It may have leading axes.
+    vorticity, advected : array
+        The coefficients of ω, and of the advected field.
+    points : int or array, optional
+        The size of the grid. On the sphere it is the number of latitudes, or an array of latitudes.
+    """
 
     surface: Surface
     screening: float = eqx.field(static=True, default=0.0)
@@ -64,6 +76,15 @@ class FluidFlow(eqx.Module):
         """D(W, dt) of ∂ω/∂t = −(ν(−Δ) + ν_p(−Δ)ᵖ + α)ω + f, exactly; None if all of these are 0.
 
         With screening, q − b changes by λ/(λ + F) times that.
+
+        Parameters
+        ----------
+        viscosity, drag : float
+            ν and α.
+        hyperviscosity, order : float, int
+            ν_p and p.
+        stirring : array or None
+            The field f.
         """
         rates = {"viscosity": viscosity, "hyperviscosity": hyperviscosity, "drag": drag}
         for name, value in rates.items():
@@ -239,7 +260,7 @@ class Flow(FluidFlow):
 
     @staticmethod
     def create(surface: Surface, screening: Any = 0.0, topography: Any = None, rotation: Any = 0.0) -> "Flow":
-        """A flow with checked arguments; `topography` as coefficients or, if it has the shape of a grid, as values."""
+        """A flow with checked arguments. `topography` may be coefficients, or values on a grid; `rotation` is Ω."""
         F, omega = validation.finite("screening", screening), validation.finite("rotation", rotation)
         if F < 0:
             raise ValueError(f"screening must not be below 0, not {screening!r}.")

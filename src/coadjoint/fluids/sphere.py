@@ -123,6 +123,23 @@ class Sphere(Surface):
         """(−Δ + F)⁻¹ W, a tridiagonal system on each diagonal."""
         return inverse_on_sphere(_solve(self.n, screening, sharding.current()), W)
 
+    def inverses(self, W: Matrix, screenings: tuple[float, ...]) -> Matrix:
+        """(−Δ + F_i)⁻¹ W_i of a stack of matrices: all systems are solved together.
+
+        Parameters
+        ----------
+        W : array, shape (L, n, n)
+            The matrices.
+        screenings : tuple of float
+            F_i.
+
+        Returns
+        -------
+        array, shape (L, n, n)
+        """
+        tables = [_solve(self.n, F, sharding.current()) for F in screenings]
+        return jax.vmap(inverse_on_sphere)(jax.tree.map(lambda *x: jnp.stack(x), *tables), W)
+
     @eqx.filter_jit
     def laplacian(self, W: Matrix) -> Matrix:
         """ΔW."""

@@ -21,6 +21,27 @@ class Surface(eqx.Module):
 
     A real field f without mean has coefficients in a basis of eigenfunctions of the Laplacian. `matrix` maps them to
     a skew-Hermitian matrix, `coefficients` back. The equation of ideal flow is W' = rate [P, W], P = (−Δ)⁻¹W.
+
+    Method arguments
+    ----------------
+    coefficients : array, shape `shape`
+        The coefficients of a field.
+    W : array, shape (n, n)
+        The matrix of a field. It may have leading axes.
+    values : array
+        The values of a field on a grid.
+    points : int or array, optional
+        The size of the grid. On the sphere it is the number of latitudes, or an array of latitudes.
+    at : array
+        The modes of the fields.
+    field : array
+        Coefficients, or values on a grid.
+    screening : float, default 0.0
+        F, the inverse squared deformation radius.
+    densities : array, shape `shape`
+        A number per coefficient.
+    name : str
+        The name of the field in an error message.
     """
 
     n: int = eqx.field(static=True)
@@ -109,6 +130,22 @@ class Surface(eqx.Module):
     def inverse(self, W: Matrix, screening: float = 0.0) -> Matrix:
         """(−Δ + F)⁻¹ W, F = `screening`."""
         return self.matrix(self.coefficients(W) * self.inverse_eigenvalues(screening))
+
+    def inverses(self, W: Matrix, screenings: tuple[float, ...]) -> Matrix:
+        """(−Δ + F_i)⁻¹ W_i of a stack of matrices.
+
+        Parameters
+        ----------
+        W : array, shape (L, n, n)
+            The matrices.
+        screenings : tuple of float
+            F_i.
+
+        Returns
+        -------
+        array, shape (L, n, n)
+        """
+        return jnp.stack([self.inverse(X, F) for X, F in zip(W, screenings, strict=True)])
 
     @eqx.filter_jit
     def laplacian(self, W: Matrix) -> Matrix:

@@ -55,3 +55,10 @@ ALL: dict[str, Integrator] = {
     "Trapezoidal": Trapezoidal(),
     "Heun": Heun(),
 }
+
+# Examples of compositions, which exist for every symmetric method and scheme; the table of claims shows them too.
+COMPOSITIONS: dict[str, Integrator] = {
+    'Composed(LieMidpoint(), "suzuki4")': Composed(LieMidpoint(), "suzuki4"),
+    'Composed(DiscreteGradient("gonzalez"), "suzuki4")': Composed(DiscreteGradient("gonzalez"), "suzuki4"),
+    'Composed(LieMidpoint(), "kahan-li8")': Composed(LieMidpoint(), "kahan-li8"),
+}

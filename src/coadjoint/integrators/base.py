@@ -97,7 +97,25 @@ class Claims:
 
 
 class Integrator(eqx.Module):
-    """The interface of a method: one step. `mu` and `carry` contain everything that a restart needs."""
+    """The interface of a method: one step. `mu` and `carry` contain everything that a restart needs.
+
+    Method arguments
+    ----------------
+    system : System
+        The system, in `step` at the middle of the step.
+    mu : array, shape `algebra.shape`
+        The state at the start of the step.
+    t, dt : float
+        The time at the start of the step, and the step.
+    dS : Increment
+        The driving path over the step.
+    carry : pytree
+        The data that the method passes from one step to the next.
+    g0 : pytree, optional
+        The initial group element; None for the identity.
+    residual, sigma : float
+        The worst residual of a run, and the size of σ.
+    """
 
     claims: eqx.AbstractClassVar[Claims]
     sitewise: ClassVar[bool] = False  # a step of equal factors is made factor by factor, explicitly, from ζ
@@ -318,7 +336,7 @@ class GroupMethod(Integrator):
 
 
 class OrbitMethod(GroupMethod):
-    """A method that moves once a step: σ from a rule, which a subclass gives, then the group action."""
+    """A method that applies one group action per step. A subclass defines `sigma`, the rule for σ."""
 
     def products_rule(self, system: System) -> "matrix_products.Rule | None":
         """Return the rule of the inversion-free solver for a system of matrices; None if the method has none."""
@@ -328,7 +346,7 @@ class OrbitMethod(GroupMethod):
         """What the algebra remembers of the starting orbit; by products nothing drifts, and earlier steps help."""
         if self.products_rule(system) is None:
             return GroupMethod.init(self, system, mu)
-        return OrbitCarry(matrix_products.empty_history(mu.shape[-1]) if system.n_noise == 0 else None, None, None)
+        return OrbitCarry(matrix_products.initial_history(system), None, None)
 
     @abc.abstractmethod
     def sigma(

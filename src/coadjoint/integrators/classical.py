@@ -21,7 +21,19 @@ Nodes = tuple[System, System, System]
 
 
 class _ImplicitDirect(Integrator):
-    """A direct method whose increment x = μ_{n+1} − μ_n solves x = increment(μ_n, x)."""
+    """A classical method whose increment x = μ_{n+1} − μ_n solves x = increment(μ_n, x).
+
+    Method arguments
+    ----------------
+    nodes : tuple of System
+        The system at the start, the middle and the end of the step.
+    mu, x : array, shape `algebra.shape`
+        The state at the start of the step, and its change.
+    dt : float
+        The time step.
+    S : array, shape (M,)
+        The increments of the driving path.
+    """
 
     solve: ImplicitSolve = ImplicitSolve()
 

@@ -33,8 +33,8 @@ class Composed(Integrator):
     act backwards in them, so systems with any of these raise an error. Functions of time are evaluated at the time of
     each part. Yoshida's schemes leave the interval of the step, so they do not support an input that switches.
 
-    References: Suzuki (1990); Yoshida (1990); McLachlan (1995); Kahan and Li (1997); Hairer, Lubich and Wanner,
-    Geometric Numerical Integration, section V.3 (2006).
+    The schemes are those of Suzuki (1990), Yoshida (1990), McLachlan (1995), and Kahan and Li (1997). A textbook is
+    Hairer, Lubich and Wanner, Geometric Numerical Integration (2006), section V.3.
 
     Parameters
     ----------

@@ -74,13 +74,14 @@ def _squares(algebra: LieAlgebra, stages: int) -> SquaredSize:
     """
     if algebra.dim > DENSE and len(algebra.shape) == 2:
         return lambda x: x @ x / np.sqrt(algebra.shape[-1])
+    rows = 1 if algebra.conjugated_shape is None else algebra.conjugated_shape[-1]
     if algebra.dim <= CHORD or sum(count for _, count in algebra.summands) == 1:
         return dot
 
     def squares(x: Float[Array, " size"]) -> Float[Array, " parts"]:
         x2, out, at = jnp.sum((x * x).reshape(stages, -1), axis=0), [], 0
         for dim, count in algebra.summands:
-            out.append(jnp.sum(x2[at : at + dim * count].reshape(count, dim), axis=1))
+            out.append(jnp.sum(x2[at : at + dim * count].reshape(count, dim), axis=1) / np.sqrt(rows))
             at += dim * count
         return jnp.concatenate(out)
 

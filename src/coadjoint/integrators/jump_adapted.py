@@ -14,6 +14,7 @@ from ..systems import System
 from .base import Claims, GroupMethod, Integrator, OrbitCarry, step_from
 from .dissipative import Dissipative
 from .rkmk import RKMK
+from .until import Until
 
 _MOST_HALVINGS = 12  # of the unit interval of the jump equation
 _FIXED = 5  # halvings, if the run is differentiated in reverse
@@ -190,7 +191,7 @@ class JumpAdapted(Integrator):
 
 
 def user_method(integrator: Integrator) -> Integrator:
-    """The method that the user chose, without what dissipation and jumps add."""
-    while isinstance(integrator, Dissipative | JumpAdapted):
+    """The method that the user chose, without what dissipation, jumps and events add."""
+    while isinstance(integrator, Dissipative | JumpAdapted | Until):
         integrator = integrator.inner
     return integrator

@@ -123,7 +123,9 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
     validation.choice("goal", goal, _GOALS)
     energy = _energy_kind(system)
     rows, refused = [], {}
-    matrices = len(system.algebra.shape) > 1  # where a Cayley transform is half the work of an exponential
+    matrices = (
+        system.algebra.conjugated_shape is not None or len(system.algebra.shape) > 1
+    )  # where a Cayley transform is half the work of an exponential
     for name in sorted(ALL, key=lambda n: not (matrices and isinstance(getattr(ALL[n], "tau", None), Cayley))):
         integrator = ALL[name]
         try:

@@ -27,7 +27,7 @@ class _Splitting(GroupMethod):
         check_parts(type(self).__name__, system)
 
     def parts(self, system: System, dt: Float[Array, ""], S: Float[Array, " M"]) -> list[Part]:
-        """The gradients of all parts times their increments, those of the noise last."""
+        """The gradients of all parts times their increments: dt for the drift, then `S` for the noise."""
         return [lambda mu, g=g: dt * g(mu) for g in energy_parts(system)] + noise_parts(system, S)
 
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from ..numerics.split_complex import DIGITS, F32, F64, Level, Pair, norm, on_gpu, product, skew, symmetric_product
 
 
-def inverse_minus_one(s: Pair, exp: bool) -> tuple[Pair, Float[Array, ""], Float[Array, ""]]:
+def inverse_minus_one(s: Pair, exp: bool) -> tuple[Pair, Float[Array, "*k"], Float[Array, "*k"]]:
     """E = (1 − a)⁻¹ − 1, its relative error, and about ‖s‖: s + s² + …, or for a = tanh s, (e^{2s} − 1)/2.
 
     To s⁶; on a CPU, whose products are more exact, for tanh to s⁷.
@@ -44,7 +44,7 @@ def tanh(S: Pair) -> tuple[Pair, Float[Array, ""]]:
     inner = c[1] * B + (c[2] * B2 + c[3] * B3 + tail).astype(F64)
     H = c[0] * B + symmetric_product(B, inner, Level.DOUBLE, 1, 1)
     rho = norm(B3) / jnp.maximum(norm(B2), 1e-300)
-    return S + symmetric_product(S, H, Level.DOUBLE, -1, 1), 1.5e-3 * rho**7
+    return S + symmetric_product(S, H, Level.DOUBLE, -1, 1), 1.5e-3 * jnp.max(rho) ** 7
 
 
 def approximate_tanh(S: Pair) -> Pair:
@@ -56,7 +56,7 @@ def approximate_tanh(S: Pair) -> Pair:
 
 def truncation_error(change: Pair, delta: Pair) -> Float[Array, ""]:
     """A bound on what the derivative of tanh in the direction δ leaves out, that is S⁴ δ."""
-    return norm(change - delta) ** 2 / jnp.maximum(norm(delta), 1e-300)
+    return jnp.max(norm(change - delta) ** 2 / jnp.maximum(norm(delta), 1e-300))
 
 
 def tanh_derivative(S: Pair, delta: Pair, level: Level) -> Pair:

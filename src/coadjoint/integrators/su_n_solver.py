@@ -26,6 +26,9 @@ is accepted only if the loss is at most `_DRIFT`, far below round-off, because t
 sign and add up. This does not depend on the tolerance of σ. The iteration on S contracts like dt ‖DP‖, which for
 fluids gains two derivatives, whatever the noise.
 
+A state may be a stack of k matrices of one size, which ζ couples. They are solved together. The tolerance of σ is
+relative to the largest S, the acceptance of the spectrum to each W.
+
 Reference: the isospectral midpoint is that of Modin and Viviani (2020); the iteration is iterative refinement.
 """  # fmt: skip
 
@@ -86,8 +89,8 @@ class Rule(NamedTuple):
 class StepResult(NamedTuple):
     """The new state, S, and how it was found."""
 
-    change: Complex[Array, "n n"]  # W_{n+1} − W
-    S: Complex[Array, "n n"]
+    change: Complex[Array, "*k n n"]  # W_{n+1} − W
+    S: Complex[Array, "*k n n"]
     iterations: Int[Array, ""]  # evaluations in double precision
     residual: Float[Array, ""]  # what is left to correct of σ, and of the conjugation, each relative
     converged: Bool[Array, ""]
@@ -101,7 +104,7 @@ class _Iterate(NamedTuple):
     tanh: Pair | None  # of S, which is a, if that is not S
     D: Pair
     E: Pair
-    error: Float[Array, ""]  # of E, relative to (1 − a)⁻¹
+    error: Float[Array, "*k"]  # of E, relative to (1 − a)⁻¹
     stale: Bool[Array, ""]  # whether a is tanh S to a few digits only
     reach: Float[Array, ""]  # what the series of a leaves out, relative
     rate: Float[Array, ""]  # at which δ fell when it was followed
@@ -121,17 +124,22 @@ class _Residuals(NamedTuple):
     d: Pair  # what D moves by for this a …
     u: Pair  # … and [a, D]
     delta: Pair
-    r: Float[Array, ""]  # ‖r‖
+    r: Float[Array, "*k"]  # ‖r‖
     going: Bool[Array, ""]
 
 
-Field = Callable[[Complex[Array, "n n"]], Complex[Array, "n n"]]
+Field = Callable[[Complex[Array, "*k n n"]], Complex[Array, "*k n n"]]
+
+
+def _largest(A: Pair) -> Float[Array, ""]:
+    """The norm of a matrix, or the largest of a stack."""
+    return jnp.max(norm(A))
 
 
 class _Step:
     """One step of a rule from W, for a field ½ζ without its constant part N."""
 
-    def __init__(self, rule: Rule, W: Complex[Array, "n n"], field: Field, N: Complex[Array, "n n"] | None):
+    def __init__(self, rule: Rule, W: Complex[Array, "*k n n"], field: Field, N: Complex[Array, "*k n n"] | None):
         self.rule, self.n, self.field, self.matrix = rule, W.shape[-1], field, W
         self.ends, self.path = rule.mean or rule.exp, rule.exp and not rule.mean  # M̄ is wanted; it leads to M
         self.smooth = on_gpu() and self.n >= _SMOOTH
@@ -176,12 +184,12 @@ class _Step:
         ratio = (norm(x1) / jnp.maximum(norm(M), 1e-300)) ** 2  # of x³M̄ to xM̄, and so on
         exact = lambda x: twice(S, x, Level.DOUBLE)
         rough = lambda x: twice(s, x.astype(F32), Level.FINE).astype(F64)
-        x3 = lax.cond(-_COTH[1] * ratio * norm(x1) * DIGITS[on_gpu()] > tol, exact, rough, x1)
+        x3 = lax.cond(jnp.any(-_COTH[1] * ratio * norm(x1) * DIGITS[on_gpu()] > tol), exact, rough, x1)
         c = jnp.asarray(_COTH)
 
         def going(state: tuple) -> Bool[Array, ""]:
             k, _, _, size, ratio = state
-            return (jnp.abs(c[k]) * size * ratio > tol) & (k < len(_COTH) - 1)
+            return jnp.any(jnp.abs(c[k]) * size * ratio > tol) & (k < len(_COTH) - 1)
 
         def further(state: tuple) -> tuple:
             k, x, total, size, _ = state
@@ -194,7 +202,7 @@ class _Step:
         first = jnp.asarray(2), x3.astype(F32), jnp.zeros_like(s), size, ratio
         k, _, rest, size, ratio = lax.while_loop(going, further, first)
         left = (jnp.abs(c[k]) * size * ratio + digits) / jnp.where(self.size > 0, self.size, 1.0)
-        return M - _COTH[0] * x1 - _COTH[1] * x3 + rest.astype(F64), left
+        return M - _COTH[0] * x1 - _COTH[1] * x3 + rest.astype(F64), jnp.max(left)
 
     def start(self, guess: Pair | None) -> _Iterate:
         """S, D and E to a few digits."""
@@ -216,7 +224,7 @@ class _Step:
         y, G = self.state_response(delta, w + D, E, Level.LEAST)
         more = self.linear(self.mean_response(delta, y, G, s, ends))
         S = project_skew((s + delta + more).astype(F64))
-        rate = norm(more) / jnp.maximum(norm(delta), 1e-300)
+        rate = _largest(more) / jnp.maximum(_largest(delta), 1e-300)
         a = approximate_tanh(S) if exp else S
         return self._first_iterate(
             S, a, (D + skew(G)).astype(F64), E + delta + more, jnp.asarray(exp), jnp.zeros(()), rate
@@ -228,7 +236,7 @@ class _Step:
         a, reach = tanh(S) if self.rule.exp else (S, jnp.zeros(()))
         return self._first_iterate(S, a, start.D, start.E, jnp.zeros((), bool), reach, start.rate)
 
-    def inverse(self, a: Pair, E: Pair) -> tuple[Pair, Float[Array, ""]]:
+    def inverse(self, a: Pair, E: Pair) -> tuple[Pair, Float[Array, "*k"]]:
         """A better E, by a step of Newton's method, X ← X + X(1 − (1 − a)X), and its error relative to X."""
         R = a.astype(F32) - E + product(a, E, Level.FINE)
         return E + R + product(E, R, Level.LEAST), norm(R) ** 2 + DIGITS[on_gpu()]
@@ -241,7 +249,7 @@ class _Step:
     def unevaluated(self, iterate: _Iterate) -> _Residuals:
         """Return the state before the first evaluation."""
         t, small = jnp.zeros_like(iterate.S), jnp.zeros_like(iterate.E)
-        return _Residuals(iterate, t, small, small, small, jnp.zeros(()), jnp.ones((), bool))
+        return _Residuals(iterate, t, small, small, small, jnp.zeros_like(self.size), jnp.ones((), bool))
 
     def evaluate(self, iterate: _Iterate, tol: Float[Array, ""], level: Level) -> _Residuals:
         """The defects of both equations in double precision, and whether they are not small yet.
@@ -262,12 +270,14 @@ class _Step:
         size, iterate = norm(r), iterate._replace(k=iterate.k + 1)
         within = tol / jnp.maximum(iterate.rate, _RATE) ** _INNER  # what can be followed to the tolerance
         enough = jnp.clip(within, tol, jnp.maximum(tol, _FOLLOWED[on_gpu()] / self.rule.tol * tol))
-        going = ((norm(delta) > enough) | ~self.on_orbit(size, iterate) | iterate.stale) & (iterate.k < self.rule.most)
+        going = ((_largest(delta) > enough) | ~self.on_orbit(size, iterate) | iterate.stale) & (
+            iterate.k < self.rule.most
+        )
         return _Residuals(iterate, t, d, d + f - r, delta, size, going)
 
-    def on_orbit(self, r: Float[Array, ""], iterate: _Iterate) -> Bool[Array, ""]:
+    def on_orbit(self, r: Float[Array, "*k"], iterate: _Iterate) -> Bool[Array, ""]:
         """Whether the spectrum keeps its digits: the correction of r is wrong by less than round-off, or r is."""
-        return r <= self.size * jnp.maximum(_DRIFT / iterate.error, 10 * _ROUND_OFF)
+        return jnp.all(r <= self.size * jnp.maximum(_DRIFT / iterate.error, 10 * _ROUND_OFF))
 
     def propagate(
         self, at: _Residuals, move: Pair, tol: Float[Array, ""], last: bool
@@ -278,14 +288,14 @@ class _Step:
         """
         iterate = at.iterate
         a, X, ends = iterate.a, (self.W + iterate.D).astype(F32), skew(at.t).astype(F32)
-        size = norm(move)
+        size = _largest(move)
         enough = jnp.maximum(_LEFT * tol, DIGITS[on_gpu()] * iterate.rate * size)
 
         def further(state: tuple, level: Level) -> tuple:
             more, total, y, G, size, _, k = state
             dy, dG = self.state_response(more, X, iterate.E, level)
             more = self.linear(self.mean_response(more, dy, dG, a, ends))
-            after = norm(more)
+            after = _largest(more)
             return more, total + more, y + dy, G + dG, after, after / jnp.maximum(size, 1e-300), k + 1
 
         least = _RATE if last else 0.0
@@ -329,14 +339,14 @@ class _Step:
             u = at.u + project_skew(skew(y) + skew(product(iterate.a, dD, Level.LEAST)))
             return at._replace(iterate=iterate._replace(rate=rate), delta=at.delta + more, d=at.d + dD, u=u), left
 
-        return lax.cond(norm(at.delta) > tol, propagate, lambda at: (at, norm(at.delta)), at)
+        return lax.cond(_largest(at.delta) > tol, propagate, lambda at: (at, _largest(at.delta)), at)
 
 
 def products_step(
     rule: Rule,
-    W: Complex[Array, "n n"],
+    W: Complex[Array, "*k n n"],
     field: Field,
-    N: Complex[Array, "n n"] | None = None,
+    N: Complex[Array, "*k n n"] | None = None,
     history: StepHistory | None = None,
     dt: Float[Array, ""] | None = None,
 ) -> StepResult:
@@ -351,7 +361,7 @@ def products_step(
         iterate = lax.cond(before.near, step.from_prediction, lambda at: step.start(guess(at)), before)
     else:
         iterate = step.start(None)
-    scale = norm(iterate.S)
+    scale = _largest(iterate.S)
     tol = rule.tol * scale
     again = Level.LOW if step.smooth else Level.FINE
     onward = lambda at: step.next(at, tol)
@@ -365,7 +375,7 @@ def products_step(
     iterate = at.iterate
     change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian but for rounding
     exact = step.on_orbit(at.r, iterate) & ~iterate.stale & (iterate.reach <= max(rule.tol, 1e-13))
-    of_spectrum = at.r * iterate.error / jnp.where(step.size > 0, step.size, 1.0)
+    of_spectrum = jnp.max(at.r * iterate.error / jnp.where(step.size > 0, step.size, 1.0))
     residual = jnp.maximum(left / jnp.where(scale > 0, scale, 1.0), of_spectrum)
     converged = exact & (left <= tol) & jnp.isfinite(left)
     S = iterate.S + at.delta

@@ -25,6 +25,19 @@ class Tau(eqx.Module):
 
     Optional methods are `group` (for the group element), and `orbit_memory` and `drift_free_flow` (for the round-off
     correction), as in an algebra.
+
+    Method arguments
+    ----------------
+    algebra : LieAlgebra
+        The Lie algebra.
+    sigma, zeta : array, shape `algebra.shape`
+        Elements of the algebra.
+    mu : array, shape `algebra.shape`
+        A state.
+    order : int
+        The order of the method that uses the series.
+    orbit_memory : pytree
+        The data of the orbit for the round-off correction, which the method `orbit_memory` returns.
     """
 
     @abc.abstractmethod

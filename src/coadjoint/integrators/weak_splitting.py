@@ -55,7 +55,7 @@ class _WeakSplitting(GroupMethod):
     def moved(
         self, system: System, mu: State, t: Any, dt: Any, carry: PyTree, before: SolveInfo | None = None
     ) -> tuple[State, PyTree, SolveInfo]:
-        """By the drift alone; the report adds to that before."""
+        """A step of the drift alone. The numbers of iterations are added to those of `before`."""
         none = Increment(jnp.zeros(0), jnp.full((), jnp.inf))
         quiet = _quiet(system).at_node(t, dt, 0.5)
         mu, carry, info = self.drift.step(quiet, mu, t, dt, none, carry)
@@ -65,7 +65,7 @@ class _WeakSplitting(GroupMethod):
         return mu, carry, info
 
     def noises(self, system: System, S: Float[Array, " M"]) -> list[Part]:
-        """The gradients times increments of the noises, those known to commute taken together."""
+        """The gradients of the noises times the increments `S`. Noises that are known to commute are one part."""
         parts, start = [], 0
         for n in system.noises:
             own = S[start : start + n.size]

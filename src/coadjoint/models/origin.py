@@ -35,7 +35,12 @@ def model(factory: Factory) -> Factory:
 
     @functools.wraps(factory)
     def make(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"{factory.__name__}(): {error}. Its arguments are {', '.join(signature.parameters)}."
+            ) from None
         for name in fields:
             if name in given.arguments:
                 given.arguments[name] = array_from(name, given.arguments[name])

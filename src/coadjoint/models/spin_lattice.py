@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,8 +75,31 @@ def spin_lattice(
     mu0 : array, shape (3n,)
         The initial state. `mu.reshape(*shape, 3)` has one spin per site.
     """  # fmt: skip
+    terms = lattice_terms(
+        shape, coupling=coupling, anisotropy=anisotropy, field=field, dm=dm, dipole=dipole, cutoff=cutoff
+    )
+    start = random_spins(terms.n, key) if S0 is None else numbers("S0", S0, ((*terms.sizes, 3),))
+    algebra = Product(SO3(), copies=terms.n)
+    system = System(algebra, terms.hamiltonian, params=terms.params, gradient=terms.gradient, side=side)
+    return system, start.reshape(-1)
+
+
+class LatticeTerms(NamedTuple):
+    """The energy of spins on a lattice: its sizes, number of sites, params, h(mu, params) and ∂h(mu, params)."""
+
+    sizes: tuple[int, ...]
+    n: int
+    params: dict[str, Array]
+    hamiltonian: Callable[[Array, dict], Array]
+    gradient: Callable[[Array, dict], Array]
+
+
+def lattice_terms(
+    shape: Any, *, coupling: Any, anisotropy: Any, field: Any, dm: Any, dipole: Any, cutoff: Any
+) -> LatticeTerms:
+    """The energy of `spin_lattice`, from its arguments."""
     sizes = lattice(shape)
-    n, axes = int(np.prod(sizes)), len(sizes)
+    axes = len(sizes)
     params = {
         "coupling": numbers("coupling", coupling, ((),)),
         "anisotropy": numbers("anisotropy", anisotropy, ((),)),
@@ -87,7 +110,6 @@ def spin_lattice(
     apart = _vectors(sizes, validation.positive("cutoff", cutoff)) if validation.finite("dipole", dipole) else []
     if apart:
         params["dipole"] = numbers("dipole", dipole, ((),))
-    start = random_spins(n, key) if S0 is None else numbers("S0", S0, ((*sizes, 3),))
 
     def hamiltonian(mu: Array, p: dict) -> Array:
         S = mu.reshape(*sizes, 3)
@@ -103,8 +125,7 @@ def spin_lattice(
         return h
 
     gradient = lambda mu, p: _gradient(mu.reshape(*sizes, 3), p, apart).reshape(-1)
-    system = System(Product(SO3(), copies=n), hamiltonian, params=params, gradient=gradient, side=side)
-    return system, start.reshape(-1)
+    return LatticeTerms(sizes, int(np.prod(sizes)), params, hamiltonian, gradient)
 
 
 def _gradient(S: Array, p: dict, apart: list[tuple[tuple[int, ...], float, np.ndarray]]) -> Array:

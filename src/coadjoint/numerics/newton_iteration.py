@@ -52,7 +52,7 @@ class SolveInfo(NamedTuple):
     squares: Squared | None = None
 
     def worst(self, before: Float[Array, ""]) -> Float[Array, ""]:
-        """The larger one of this and an earlier residual: mostly that one, and then root and quotient are spared."""
+        """The larger one of this residual and `before`, an earlier one. It avoids square roots."""
         if self.squares is None:
             return jnp.maximum(before, self.residual)
         left2, scale2 = self.squares

@@ -60,9 +60,20 @@ def quaternion_to_rotation(q: Any) -> Any:
     -------
     array, shape (..., 3, 3)
         The rotation matrices, such as `g0` for SO3.
+
+    Raises
+    ------
+    ValueError
+        If a quaternion is 0 or not finite. Traced quaternions are not checked.
     """
     xp: Any = np if isinstance(q, (np.ndarray, list, tuple)) and not is_traced(q) else jnp
     q = xp.asarray(q)
+    if q.shape[-1:] != (4,):
+        raise ValueError(f"q must have shape (..., 4), not {q.shape}.")
+    if not is_traced(q):
+        lengths = np.linalg.norm(np.asarray(q), axis=-1)
+        if not (np.all(np.isfinite(lengths)) and np.all(lengths > 0.0)):
+            raise ValueError("q must be finite quaternions other than 0.")
     w, v = q[..., :1, None], q[..., 1:]
     zero = xp.zeros(q.shape[:-1])
     x, y, z = (v[..., k] for k in range(3))

@@ -32,6 +32,7 @@ from . import validation
 VERSION = 1
 PATH, INITIAL, PARAMETERS = 0, 1, 2  # domains: the purposes of the numbers
 LEVELS = 16  # the domain of the keys of multilevel Monte Carlo
+FILTERS = 32  # the domain of the numbers of particle and Kalman filters
 _MANY = 2**16  # numbers that are worth a compiler
 _CHANNELS, _TOGETHER = 2**14, 2**12  # from so many channels on so many are drawn at a time
 

@@ -43,6 +43,7 @@ def casimirs(shown: Figured) -> Figure:
     names = [str(n) for n in shown.data["casimir"].values]
     looks, bar = curves.styles(series)
     colours = curves.styles(series[:1] * min(len(names), _CASIMIRS))[0]
+    kept = not leaves_orbit(shown.header["configuration"])
     for one, style in zip(series, looks, strict=True):
         values, scale = one.rows("casimirs"), one.rows("casimir_scale")[:, None]
         worst = np.nanmax(scaled_errors(values, values[:, :1], scale), axis=0)
@@ -55,14 +56,18 @@ def casimirs(shown: Figured) -> Figure:
                 found.append((f"largest of all {len(names)}", worst.max(axis=1), colours[-1]))
         for name, curve, look in found:
             times, errors = curves.envelope(one.t, curve)
+            seen = np.where(errors > 0, errors, np.nan)
             if bar is None:
-                ax.semilogy(times, np.where(errors > 0, errors, np.nan), ".", markersize=2, alpha=0.5, **look)
-            ax.semilogy(times, plotting.on_log_axis(np.maximum.accumulate(errors)), label=name, **look)
-    if not leaves_orbit(shown.header["configuration"]):
+                dots = look | {"linestyle": "none"}
+                ax.semilogy(times, seen, marker=".", markersize=2, alpha=0.5, **dots)
+            largest = np.maximum.accumulate(errors)
+            largest = plotting.on_log_axis(largest) if kept else np.where(largest > 0, largest, np.nan)
+            ax.semilogy(times, largest, label=name, **look)
+    if kept:
         ax.axhline(np.finfo(float).eps, color="#888888", linewidth=0.8, linestyle=":", label="$2^{-52}$")
     ax.set(xlabel="time $t$", ylabel="$|C(t) - C(0)|$ / scale", xlim=_ends(series))
-    _, high = ax.get_ylim()
-    ax.set_ylim(1e-17, max(3 * high, 1e-14))
+    if kept:
+        ax.set_ylim(1e-17, max(3 * ax.get_ylim()[1], 1e-14))
     note = "lines: largest so far" + ("" if bar else ", dots: at saved times")
     note += f"; largest of {shown.members} members" if shown.members > 1 else ""
     ax.annotate(note, (0.98, 0.03), xycoords="axes fraction", fontsize=7, ha="right")
@@ -184,7 +189,9 @@ def _in_space(shown: Figured) -> Figure:
             axis.labelpad = -2
             axis.set_tick_params(pad=0)
             if radius is not None:  # no ticks at the corners of the box, where two labels would overlap
-                axis.set_ticks([-0.5 * radius, 0.0, 0.5 * radius], [f"{x * radius:.2g}" for x in (-0.5, 0, 0.5)])
+                axis.set_ticks(
+                    [-0.5 * radius, 0.0, 0.5 * radius], [f"{x * radius:.2g}".replace("-", "−") for x in (-0.5, 0, 0.5)]
+                )
         axes.append(ax)
         if len(series) > 1:
             box.legends[0].remove()

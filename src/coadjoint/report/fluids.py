@@ -74,14 +74,14 @@ def snapshots(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) ->
     fields = [flow.pictures(states[i]) for i in at]
     rows = [(name, screen) for name in fields[0] for screen in screens(flow)]
     torus = isinstance(flow.surface, Torus)
-    height = 2.15 if torus else 1.7
+    height = 1.85 if torus else 1.7
     fig = plotting.figure(plotting.PAGE, 0.75 + height * len(rows))
     fig.set_layout_engine("compressed")  # panels have a fixed aspect
     axes = fig.subplots(len(rows), 3, squeeze=False, sharex="row", sharey="row")
     for number, (row, (name, screen)) in enumerate(zip(axes, rows, strict=True)):
         size = max(float(np.abs(screen.surface.values(f[name], screen.points)).max()) for f in fields)
         for ax, i, found in zip(row, at, fields, strict=True):
-            image = _show(ax, screen, found[name], size)
+            image = show_field(ax, screen, found[name], size)
             if number == 0:
                 ax.set_title(f"$t = {t[i]:g}$")
             if torus:
@@ -91,7 +91,8 @@ def snapshots(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) ->
     return fig
 
 
-def _show(ax: Any, screen: Screen, coefficients: Any, size: float) -> Any:
+def show_field(ax: Any, screen: Screen, coefficients: Any, size: float) -> Any:
+    """Draw a field with colours from −size to size; return the image, for a colour bar."""
     image = ax.imshow(
         screen.image(coefficients), origin="lower", extent=screen.extent, cmap="RdBu_r", vmin=-size, vmax=size,
         interpolation="bilinear" if screen.projection else "nearest",
@@ -125,7 +126,7 @@ def draw_spectrum(
             ax.loglog(k[seen], E[seen], style, marker=".", markersize=3, linewidth=width, label=label)
     low = ax.get_ylim()[0]
     _guides(ax, k, average, forced)
-    ax.set_ylim(max(low, 1e-12 * highest), 5 * highest)
+    ax.set_ylim(max(low, 1e-12 * highest), 2.5 * highest)
     if forced is not None:
         ax.axvspan(min(forced) - 0.5, max(forced) + 0.5, color="#888888", alpha=0.2, linewidth=0, label="forcing")
     degree = "wavenumber $k$" if isinstance(flow.surface, Torus) else "degree $l$"
@@ -133,21 +134,27 @@ def draw_spectrum(
 
 
 def _guides(ax: Any, k: np.ndarray, E: np.ndarray, forced: tuple[int, ...] | None) -> None:
-    """k⁻³ at scales below the forcing, k^(−5/3) above; without known forcing k⁻³ at small scales only."""
+    """k⁻³ at scales below the forcing, k^(−5/3) above; without forcing k⁻³ at small scales; only close to the data.
+
+    A guide is parallel to its power law, at 1.5 times the data on average.
+    """
     first = max(forced) if forced is not None else max(2, len(k) // 5)
     ranges = [(-3.0, "-3", first, min(k[-1], 4 * first))]
     if forced is not None:
         ranges.append((-5 / 3, "-5/3", max(1, min(forced) // 4), min(forced)))
     for slope, name, low, high in ranges:
-        if high < 1.5 * low or not E[low - 1] > 0:
+        inside = (k >= low) & (k <= high)
+        if inside.sum() < 3 or not np.all(E[inside] > 0):
             continue
-        line = np.array([low, high], float)
-        inside = (k >= low) & (k <= high) & (E > 0)
-        height = 2.0 * np.max(E[inside] * (k[inside] / low) ** -slope)  # above the curve everywhere
-        ax.loglog(line, height * (line / low) ** slope, ":", color="#888888", linewidth=1.0)
+        x, y = np.log(k[inside]), np.log(E[inside])
+        found = np.polyfit(x, y, 1)[0]
+        if abs(found - slope) > (0.5 if forced is None else 1.5):
+            continue
+        line, height = np.array([low, high], float), 1.5 * np.exp(np.mean(y - slope * x))
+        ax.loglog(line, height * line**slope, ":", color="#888888", linewidth=1.0)
         middle = np.sqrt(low * high)
         ax.annotate(
-            f"$k^{{{name}}}$", (middle, height * (middle / low) ** slope), xytext=(3, 3), textcoords="offset points",
+            f"$k^{{{name}}}$", (middle, height * middle**slope), xytext=(3, 3), textcoords="offset points",
             color="#888888",
         )  # fmt: skip
 
@@ -194,7 +201,7 @@ def animate(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str, path
     fig = plotting.figure(4.4, 4.0)
     canvas = FigureCanvasAgg(fig)
     ax = fig.subplots()
-    image = _show(ax, screen, fields[0], size)
+    image = show_field(ax, screen, fields[0], size)
     fig.colorbar(image, ax=ax, label=name, shrink=0.85)
     heading = ax.set_title(title)
     frames = []

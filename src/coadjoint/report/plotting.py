@@ -72,9 +72,16 @@ def style(theme: Theme = "light") -> Iterator[None]:
         yield
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook displays, although it is made without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self, 110)
+
+
 def figure(width: float = COLUMN, height: float = 2.5) -> Figure:
     """An empty figure, its size in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+    return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
 def save(fig: Figure, folder: Path, name: str) -> list[Path]:

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from ..drivers import Brownian, Driver, Increments
 from ..integrators.base import Integrator
 from ..integrators.jump_adapted import JumpAdapted
+from ..integrators.until import Until
 from ..noises import mixed
 from ..systems import System
 
@@ -37,9 +39,16 @@ def driven(system: System, integrator: Integrator, driver: Driver) -> tuple[Syst
         )
     mixing, tol = type(driver).mixing(driver, system.n_noise), driver.jump_tolerance()
     if tol is not None:
-        integrator = JumpAdapted(inner=integrator, tol=tol)
+        integrator = _from_jump_to_jump(integrator, tol)
     bound = type(driver).bound(driver, system.n_noise)
     return (system if mixing is None else _mixed(system, mixing)), integrator, bound
+
+
+def _from_jump_to_jump(integrator: Integrator, tol: float) -> Integrator:
+    """Return the method from jump to jump, and up to the event if the run has one."""
+    if isinstance(integrator, Until):
+        return eqx.tree_at(lambda i: i.inner, integrator, JumpAdapted(inner=integrator.inner, tol=tol))
+    return JumpAdapted(inner=integrator, tol=tol)
 
 
 def _mixed(system: System, mixing: Any) -> System:

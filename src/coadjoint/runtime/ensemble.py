@@ -29,8 +29,9 @@ def ensemble(
     mu0: Any,
     *,
     members: int,
-    t1: float,
     dt: float,
+    t1: float | None = None,
+    steps: int | None = None,
     t0: float = 0.0,
     key: Any = None,
     driver: Driver | None = None,
@@ -40,6 +41,8 @@ def ensemble(
     save_every: int = 1,
     save_at: Any = None,
     save: Callable[[Any], PyTree] | None = None,
+    until: Callable[..., Any] | None = None,
+    direction: str = "both",
     group: bool = False,
     g0: Any = None,
     throw: bool = True,
@@ -65,12 +68,15 @@ def ensemble(
         One initial state for all members, or a stack with a leading axis of members.
     members : int
         The number of trajectories.
-    t1, dt, t0, save_every, save_at : optional
+    dt, t1, steps, t0, save_every, save_at : optional
         The time grid and the saved times, as in `solve`.
     key, driver, integrator : optional
-        The path and the method, as in `solve`. `Increments` of shape (steps, M) drive all members alike.
+        The path and the method, as in `solve`. `Increments` of shape (steps, M) drive all members alike, and those of
+        shape (members, steps, M) drive each member by its own path.
     save, group, throw, progress, out, resume, backend, adjoint, adjoint_memory : optional
         As in `solve`.
+    until, direction : optional
+        The event that ends a trajectory, as in `solve`. Each member has its own `event_time` and `event_state`.
     params : pytree, optional
         Parameters in place of `system.params`. Any leaf may have a leading axis of members.
     reduce : Reducer, optional
@@ -102,9 +108,9 @@ def ensemble(
     (11, 6)
     """
     plan = plan_ensemble(
-        system, mu0, members=members, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,
-        params=params, reduce=reduce, save_every=save_every, save_at=save_at, save=save, group=group, g0=g0,
-        throw=throw, backend=backend, stored=is_stored(out, resume),
+        system, mu0, members=members, t1=t1, steps=steps, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,
+        params=params, reduce=reduce, save_every=save_every, save_at=save_at, save=save, until=until,
+        direction=direction, group=group, g0=g0, throw=throw, backend=backend, stored=is_stored(out, resume),
         adjoint=adjoint, adjoint_memory=adjoint_memory,
     )  # fmt: skip
     return run_plan(plan, out, resume, progress, on)

@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..integrators.base import GroupMethod
 from ..numerics import validation
+from ..stabilisers import is_reducible
 from ..systems import System
 from .plan import Plan
-from .results import Stats
+from .stats import Stats
 
 _MEMBERS = 64  # initial states that are checked
 
@@ -25,14 +27,25 @@ def failed_steps(plan: Plan, stats: Stats, where: str = "") -> str:
     """The number of failed steps, and the criterion."""
     method, first = plan.integrator, int(stats.first_unsolved)
     what = "failed" if method.claims.explicit else "could not be solved"
+    if validation.is_traced((plan.t0, plan.dt)):
+        return f"{stats.unsolved} of {stats.steps} steps {what}{where}, first at step {first}: take a smaller dt"
     why = method.failure(float(plan.dt), float(stats.residual), _size_of_sigma(plan))
+    if not method.claims.explicit and _removes_stabiliser(plan):
+        why += ", or pass remove_stabiliser=False, which converges at larger dt on lattices of spins"
     time = float(plan.t0) + first * float(plan.dt)
     return f"{stats.unsolved} of {stats.steps} steps {what}{where}, first at step {first} (t = {time:g}): {why}"
 
 
+def _removes_stabiliser(plan: Plan) -> bool:
+    """Whether the steps leave out a part of ∂h in a product."""
+    method, system = plan.integrator, plan.system
+    several = sum(count for _, count in system.algebra.summands) > 1
+    return several and isinstance(method, GroupMethod) and method.removes_stabiliser(system) and is_reducible(system)
+
+
 def _size_of_sigma(plan: Plan) -> float:
-    """The largest dt |∂h + g| of the initial states; NaN if they are traced."""
-    if validation.is_traced((plan.system, plan.mu0)):
+    """The largest dt |∂h + g| of the initial states; NaN if they are traced, or functions have an argument g or u."""
+    if validation.is_traced((plan.system, plan.mu0)) or plan.system.received & {"g", "u"}:
         return float("nan")
     system: System = plan.system.at(plan.t0)
     states = jnp.asarray(plan.mu0)[:_MEMBERS] if plan.mu0_by_member else jnp.asarray(plan.mu0)[None]

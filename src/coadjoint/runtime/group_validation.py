@@ -20,7 +20,7 @@ def check_group(algebra: LieAlgebra, g0: Any, group: bool, members: int | None =
     if g0 is None:
         return None, False
     if not group:
-        raise ValueError("g0 is the group element at the start, which is followed with group=True: give that too.")
+        raise ValueError("g0= is the initial group element, but the run does not compute it. Pass group=True as well.")
     wanted = _shapes.get((jax.tree.structure(algebra), algebra.shape), lambda: _shapes_of(algebra))
     one = jax.tree.structure(wanted) == jax.tree.structure(0)
     whole = validation.numbers("g0", g0, _WHAT) if one else g0  # a matrix may be a list of rows

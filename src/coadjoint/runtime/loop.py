@@ -14,7 +14,9 @@ from jaxtyping import PyTree
 
 from ..drivers import BLOCK
 from ..numerics import validation
+from . import tuning
 from .backends.base import Program, Stepper
+from .events import Events, events_of, joined
 from .executors import Executor, threads
 from .failures import unsolved_message
 from .multiprocess import agreed
@@ -22,16 +24,15 @@ from .orbits import LARGE_GROWTH, Examination
 from .plan import Batch, Plan
 from .progress import ProgressObserver, watch
 from .reduction_tree import MergeTree
-from .results import RunSummary, Stats, UnsolvedStepError, combine_totals
+from .results import RunSummary, UnsolvedStepError
 from .run_state import SolverTotals, StepState
 from .saved_times import SavedTimes
 from .sinks import Output, Sink
 from .stall_monitor import MonitoredRun
+from .stats import Stats, combine_totals
 
-_FIRST_CHUNK, _LARGEST_CHUNK = 8 * BLOCK, 2**26  # steps
 _EASY = 2**15  # operations of a product of matrices; up to here the first chunk has its full length
-_CHUNK_SECONDS = 0.5  # per chunk: the interval at which progress is shown and Ctrl-C takes effect …
-_FEW, _LONGER = 8, 4.0  # … chunks of fewer steps may take so many times as long, because each call has a cost
+_FEW, _LONGER = 8, 4.0  # chunks of fewer steps may take so many times as long, because each call has a cost
 
 
 class BatchResult(NamedTuple):
@@ -41,6 +42,7 @@ class BatchResult(NamedTuple):
     totals: SolverTotals  # of its members together
     accumulators: PyTree  # if there is a reducer
     growth: float = 1.0  # of max|μ| since the start, at most
+    events: Events | None = None  # of its members, with `until`
     failure: str = ""  # the reason, if an executor could not compute the batch and the plan does not throw
 
 
@@ -58,7 +60,8 @@ class RunContext(NamedTuple):
         with self.program.device_context():
             done = run_batches(self, numbers)
         return [
-            BatchResult(len(t.iterations), combine_totals(t), accumulators, growth) for t, accumulators, growth in done
+            BatchResult(len(t.iterations), combine_totals(t), accumulators, growth, events)
+            for t, accumulators, growth, events in done
         ]
 
 
@@ -104,9 +107,11 @@ def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
     """Return what `solve` or `ensemble` returns, from the results of the batches."""
     plan, output = context.plan, context.output
     totals: list[SolverTotals] = []
+    events: list[tuple[Events | None, int]] = []
     tree, computed, failures, growth = MergeTree(plan.reduce, context.program.merge), 0, [], 1.0
     for number in range(plan.n_batches):
-        members, own, accumulators, grown, failure = next(done)
+        members, own, accumulators, grown, event, failure = next(done)
+        events.append((event, members))
         computed, growth = computed + members, max(growth, grown)
         totals.append(own)
         if plan.throw and own.unsolved:
@@ -118,7 +123,8 @@ def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
             tree.push(accumulators)
     summed = totals[0] if len(totals) == 1 else combine_totals(jax.tree.map(lambda *x: np.stack(x), *totals))
     stats = Stats.of(summed, plan.steps, computed, context.program.backend, context.program.reason)
-    result = output.result(RunSummary(stats, computed, tree.result()))
+    found = joined([e for e, _ in events], [n for _, n in events], plan)
+    result = output.result(RunSummary(stats, computed, tree.result(), found))
     if plan.throw and stats.unsolved:
         raise UnsolvedStepError(unsolved_message(plan, stats, computed) + output.recovery_hint(), result)
     if failures:
@@ -129,8 +135,8 @@ def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
     return result
 
 
-def run_batches(context: RunContext, numbers: range) -> list[tuple[SolverTotals, PyTree, float]]:
-    """Run neighbouring batches; return, of each, the totals of its members, its accumulators and its growth.
+def run_batches(context: RunContext, numbers: range) -> "list[BatchRun]":
+    """Run neighbouring batches; return, of each, the totals of its members, its accumulators, growth and events.
 
     Batches that begin with the same step run as one: all of them in a new run, and in a resumed run those whose
     checkpoints have the same step. The initial state is computed only if a batch has no checkpoint.
@@ -140,7 +146,7 @@ def run_batches(context: RunContext, numbers: range) -> list[tuple[SolverTotals,
     return _run_in_chunks(context, numbers)
 
 
-def _run_short(context: RunContext, numbers: range) -> list[tuple[SolverTotals, PyTree, float]]:
+def _run_short(context: RunContext, numbers: range) -> "list[BatchRun]":
     """Run short batches of one member in one call, and each that does not reach the end, or has a store, by itself."""
     plan, program, output, bar, run = context
     done: list[Any] = [None] * len(numbers)
@@ -154,7 +160,8 @@ def _run_short(context: RunContext, numbers: range) -> list[tuple[SolverTotals, 
         examination.ended(points)
         totals = examination.counted(points).totals
         for k in np.flatnonzero(complete):
-            done[k] = jax.tree.map(lambda x, k=k: x[k : k + 1], totals), None, float(examination.growth[k])
+            own = jax.tree.map(lambda x, k=k: x[k : k + 1], totals)
+            done[k] = BatchRun(own, None, float(examination.growth[k]), None)
         bar.begin(0)
         bar.add(int(np.sum(complete)) * plan.steps, points, batch.mu0)
         run.finish(numbers.start)
@@ -162,7 +169,7 @@ def _run_short(context: RunContext, numbers: range) -> list[tuple[SolverTotals, 
     return [alone(k) if own is None else own for k, own in zip(numbers, done, strict=True)]
 
 
-def _run_in_chunks(context: RunContext, numbers: range) -> list[tuple[SolverTotals, PyTree, float]]:
+def _run_in_chunks(context: RunContext, numbers: range) -> "list[BatchRun]":
     """Run neighbouring batches chunk after chunk."""
     plan, program = context.plan, context.program
     batch = plan.load_batch(numbers)
@@ -174,7 +181,7 @@ def _run_in_chunks(context: RunContext, numbers: range) -> list[tuple[SolverTota
         return run_batch(context, batch, sinks, Start(step, points, None if step else initial()[1]))
     fresh = cache(lambda: jax.tree.map(np.asarray, initial()[0]))
     begun = [s.restore(lambda i=i: next(_at(fresh(), [batch.member_slice(i)]))) for i, s in enumerate(sinks)]
-    out: list[tuple[SolverTotals, PyTree, float]] = []
+    out: list[BatchRun] = []
     for step, group in groupby(range(len(numbers)), lambda i: begun[i][0]):
         some = list(group)
         cut = slice(some[0], some[-1] + 1)
@@ -188,6 +195,15 @@ def _run_in_chunks(context: RunContext, numbers: range) -> list[tuple[SolverTota
     return out
 
 
+class BatchRun(NamedTuple):
+    """The totals of the members of a batch, its accumulators, the growth of its states, and the events."""
+
+    totals: SolverTotals
+    accumulators: PyTree
+    growth: float
+    events: Events | None
+
+
 class Start(NamedTuple):
     """The step that a batch begins with, the states of its members before it, and in a new run the rows of t₀."""
 
@@ -196,9 +212,7 @@ class Start(NamedTuple):
     rows: PyTree
 
 
-def run_batch(
-    context: RunContext, batch: Batch, sinks: list[Sink], start: Start
-) -> list[tuple[SolverTotals, PyTree, float]]:
+def run_batch(context: RunContext, batch: Batch, sinks: list[Sink], start: Start) -> "list[BatchRun]":
     """Run a batch, or several in one launch, to the last step."""
     plan, program, _, bar, run = context
 
@@ -238,8 +252,8 @@ def run_batch(
             break
         for sink, point in zip(sinks, parts(points), strict=True):
             sink.checkpoint(n1, point)
-    totals = jax.tree.map(lambda x: np.asarray(x)[: batch.n_members], points.totals)
-    each = _at(totals, map(batch.member_slice, range(len(sinks))))
+    ends = jax.tree.map(lambda x: np.asarray(x)[: batch.n_members], (points.totals, events_of(plan, points)))
+    each = _at(ends, map(batch.member_slice, range(len(sinks))))
     growth = [
         float(np.max(own))
         for own in _at(examination.growth[: batch.n_members], map(batch.member_slice, range(len(sinks))))
@@ -248,7 +262,8 @@ def run_batch(
         sink.close()
     run.finish(here)
     accumulators = [None if plan.reduce is None else sink.accumulators() for sink in sinks]
-    return list(zip(each, accumulators, growth, strict=True))
+    both = zip(each, accumulators, growth, strict=True)
+    return [BatchRun(totals, acc, grown, events) for (totals, events), acc, grown in both]
 
 
 def _advanced(stepper: Stepper, saved: SavedTimes, n0: int, n1: int) -> PyTree:
@@ -266,7 +281,7 @@ def _at(tree: PyTree, places: Iterable[Any]) -> Iterator[PyTree]:
 def first_chunk(shape: tuple[int, ...], devices: int = 1) -> int:
     """Return the length of the first chunk. Steps are not timed yet, and those of large matrices take long."""
     product = float(np.prod(shape)) ** 1.5
-    return max(1, int(_FIRST_CHUNK * min(1.0, _EASY / product))) if devices <= 1 else 1
+    return max(1, int(tuning.current().first_chunk * min(1.0, _EASY / product))) if devices <= 1 else 1
 
 
 def chunks(
@@ -283,18 +298,19 @@ def chunks(
     only speed depends on the cut, never a result. Several processes cut alike, by the seconds on which they have
     `agreed`.
     """
-    n0, steps, size = first, saved.steps, size or _FIRST_CHUNK
+    n0, steps, size = first, saved.steps, size or tuning.current().first_chunk
     warm = False
     while n0 < steps:
         n1 = min(steps, n0 + size, saved.fitting(n0, slots), n0 // BLOCK * BLOCK + largest)
         began = time.perf_counter()
         yield n0, n1
         seconds = agreed(time.perf_counter() - began)
-        wanted = min(max(_CHUNK_SECONDS, _FEW * seconds / (n1 - n0)), _LONGER * _CHUNK_SECONDS)
+        usual = tuning.current().chunk_seconds
+        wanted = min(max(usual, _FEW * seconds / (n1 - n0)), _LONGER * usual)
         if warm and seconds > 2 * wanted:
             size = max(int((n1 - n0) * wanted / seconds), 1)
         elif seconds < wanted:
-            size = min(math.ceil(size * min(wanted / seconds, 64)), _LARGEST_CHUNK)
+            size = min(math.ceil(size * min(wanted / seconds, 64)), tuning.current().largest_chunk)
         warm = True
         n0 = n1
 

@@ -15,14 +15,15 @@ from stepcompiler.cache import LRUCache
 from ..drivers import BLOCK, Driver, Increment, Needs, Window
 from ..integrators.base import Integrator
 from ..integrators.implicit import DENSE
+from ..integrators.until import Until
 from ..numerics import validation
 from ..systems import System
+from . import tuning
 from .member_params import energy_of_states, params_of
 from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapshot
 from .saved_times import SavedTimes
 from .saved_values import MemberFunction, Save
 
-MAX_BATCH_SIZE = 1024  # the largest number of members in a batch
 _shapes: LRUCache[tuple[StepState, Snapshot]] = LRUCache()
 _increments: LRUCache[Increment] = LRUCache()
 _MATRICES = 2**22  # entries of the matrices in a batch on a GPU
@@ -77,7 +78,7 @@ class Plan:
     g0: PyTree = None  # the initial group element, if it is not 1 …
     g0_by_member: bool = False  # … and whether it has an axis of members
     mu0_given: Any = None  # mu0 as the user passed it, before conversion
-    max_batch_size: int = field(default_factory=lambda: MAX_BATCH_SIZE)
+    max_batch_size: int = field(default_factory=lambda: tuning.current().max_batch_size)
     devices: tuple = ()  # over which one large matrix is distributed; empty: JAX's default device
     save_at: tuple[np.ndarray, np.ndarray] | None = None  # prescribed times instead of `save_every`, and their steps
     member_offset: int = 0  # the first member of arrays with an axis of members: not 0 in the plan of some batches
@@ -101,12 +102,14 @@ class Plan:
     @property
     def follows_group(self) -> bool:
         """Whether steps compute the group element."""
-        return self.group or self.system.has_attitude or self.save.receives("g")
+        event = isinstance(self.integrator, Until) and "g" in self.integrator.event.names
+        return self.group or self.system.has_attitude or self.save.receives("g") or event
 
     @cached_property
     def time_grid(self) -> TimeGrid:
         """For compiled code."""
-        return TimeGrid(*(np.asarray(x) for x in (self.t0, self.dt, self.save_every)))  # type: ignore[arg-type]
+        each = (x if validation.is_traced(x) else np.asarray(x) for x in (self.t0, self.dt, self.save_every))
+        return TimeGrid(*each)  # type: ignore[arg-type]
 
     # The path.
 
@@ -239,7 +242,7 @@ class Plan:
     def _large(self) -> bool:
         """Whether states are large matrices."""
         algebra = self.system.algebra
-        return len(algebra.shape) > 1 and algebra.dim > DENSE
+        return len(algebra.conjugated_shape or algebra.shape) > 1 and algebra.dim > DENSE
 
     @property
     def single(self) -> bool:
@@ -297,7 +300,9 @@ class Plan:
     @property
     def traced(self) -> bool:
         """Whether the run is part of something that JAX differentiates, compiles or maps."""
-        return validation.is_traced((self.system, self.mu0, self.g0, self.params, self.driver, self.save))
+        return validation.is_traced(
+            (self.system, self.mu0, self.g0, self.params, self.driver, self.save, self.t0, self.dt)
+        )
 
 
 def method_of(module: Any, name: str) -> Callable[..., Any]:

@@ -7,20 +7,23 @@ import jax
 from jaxtyping import Array, PyTree
 
 from ..callables import check_params
-from ..inputs import check_inputs
+from ..drivers import Increments, SampledPaths
+from ..inputs import check_cover, check_inputs
 from ..integrators.base import Integrator, check_action
 from ..integrators.dissipative import wrap_dissipation
+from ..integrators.until import Until
 from ..numerics import validation
 from ..params import fit_params
 from ..states import check_state
 from ..systems import System
 from .device_selection import select_devices
 from .driven import driven, driver_of
+from .events import check_start, with_event
 from .group_validation import check_group
 from .plan import Plan, method_of
 from .reducers import as_reducer, check_spacing, trace_observe
-from .saved_times import check_save_at, count_steps
-from .saved_values import trace_save
+from .saved_times import check_save_at, check_times
+from .saved_values import MemberFunction, Save, trace_save
 
 
 def plan_solve(system: Any, mu0: Any, *, key: Any, driver: Any, g0: Any = None, **options: Any) -> Plan:
@@ -42,9 +45,10 @@ def plan_ensemble(
 def check_options(
     system: Any,
     *,
-    t1: Any,
     dt: Any,
     t0: Any,
+    t1: Any = None,
+    steps: Any = None,
     integrator: Any,
     save_every: Any,
     backend: Any,
@@ -58,6 +62,8 @@ def check_options(
     devices: Any = None,
     members: int | None = None,
     reduce: Any = None,
+    until: Any = None,
+    direction: Any = "both",
 ) -> dict[str, Any]:
     """The fields of a plan that do not depend on initial states, path and params."""
     validation.require_float64()
@@ -68,9 +74,11 @@ def check_options(
         raise TypeError(f"integrator must be an Integrator such as TMK(), not {integrator!r}{hint}")
     validation.choice("adjoint", adjoint, ("auto", "native", "xla"))
     adjoint_memory = validation.count("adjoint_memory", adjoint_memory)
-    dt, t0, t1 = validation.positive("dt", dt), validation.finite("t0", t0), validation.finite("t1", t1)
-    steps = count_steps(t0, t1, dt)
-    warn_of_inputs(system, t0, t1, dt)
+    t0, t1, dt, steps = check_times(t0, t1, dt, steps)
+    if validation.is_traced(t1):
+        _check_traced_times(system, save_at, until)
+    else:
+        warn_of_inputs(system, t0, t1, dt)
     save_every = validation.count("save_every", save_every)
     if save_at is not None:
         if save_every != 1:
@@ -78,9 +86,10 @@ def check_options(
         save_at = check_save_at(save_at, t0, dt, steps)
     if steps % save_every:
         raise ValueError(f"save_every must divide the number of steps, {steps}, but is {save_every}.")
-    integrator = wrap_dissipation(system, integrator)
+    integrator = with_event(system, wrap_dissipation(system, integrator), until, direction)
     reduce = as_reducer(reduce)
     saved = trace_save(system, save, stored, group, reduce is not None)
+    check_member_inputs(integrator, saved, t0, t1)
     fixed = {
         "system": system, "integrator": integrator, "needs": None, "t0": t0,
         "dt": dt, "steps": steps, "save_every": save_every, "save_at": save_at, "backend": backend,
@@ -88,15 +97,39 @@ def check_options(
         "group": saved.group, "throw": throw, "members": members, "reduce": reduce,
     }  # fmt: skip
     if devices is not None:
+        if until is not None:
+            raise ValueError("until= is not supported with devices=: leave out one of them.")
         found = select_devices(devices, system, integrator, saved.group, backend)
         fixed |= {"devices": found, "backend": "xla"}
     return fixed
+
+
+def _check_traced_times(system: System, save_at: Any, until: Any) -> None:
+    """Raise if a run needs t0 or dt as numbers."""
+    for name, given in (("save_at", save_at), ("until", until)):
+        if given is not None:
+            raise TypeError(f"{name}= requires numbers as t0 and dt, but JAX traces one of them.")
+    for use in system.inputs:
+        if len(use.switches.value):
+            raise TypeError(
+                f"t0 or dt is traced by JAX, but an input of {use.name} switches at t = {use.switches.value[0]:g}: "
+                "derivatives with respect to switch times are not supported. Use a smooth input, such as inputs.cubic."
+            )
 
 
 def warn_of_inputs(system: System, t0: float, t1: float, dt: float) -> None:
     """Warn of inputs that switch inside a step. One that does not cover the run raises an error."""
     for sentence in check_inputs(system.inputs, t0, t1, dt) if system.inputs else ():
         validation.warn(sentence, UserWarning)
+
+
+def check_member_inputs(integrator: Integrator, saved: Save, t0: float, t1: float) -> None:
+    """Raise if an input of `save` or `until` does not cover the run. Traced times are not checked."""
+    if validation.is_traced((t0, t1)):
+        return
+    functions = (saved.function, integrator.event if isinstance(integrator, Until) else None)
+    for use in (use for fn in functions if isinstance(fn, MemberFunction) for use in fn.inputs):
+        check_cover(use, t0, t1)
 
 
 def complete(
@@ -113,6 +146,11 @@ def complete(
         method_of(integrator, "check")(system.anywhere(fixed["t0"]))
         check_action(system, integrator)
         needs = method_of(integrator, "needs")(system)
+    if validation.is_traced(fixed["dt"]) and not isinstance(driver, Increments | SampledPaths):
+        raise TypeError(
+            f"dt is traced by JAX, but the increments and jumps of {type(driver).__name__} depend on it: pass the "
+            "increments as driver=Increments(dS). They stay fixed in the derivative."
+        )
     method_of(driver, "check")(system.n_noise, fixed["steps"], fixed["dt"], needs)
     if members is None:
         states, by_member, axes = check_state(system.algebra, "mu0", mu0), False, None
@@ -125,6 +163,7 @@ def complete(
     if g0 is not None:
         g0, turned = check_group(system.algebra, g0, plan.follows_group, members)
         plan = replace(plan, g0=g0, g0_by_member=turned)
+    check_start(plan)
     if plan.reduce is not None:
         plan = replace(plan, observe=trace_observe(system, plan.reduce, plan.snapshot_shape.values))
         plan.accumulator_shape  # noqa: B018, raises if the reducer does not support the saved values

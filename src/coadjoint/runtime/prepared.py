@@ -15,7 +15,7 @@ from .backends import BACKENDS, prepare_program
 from .backends.base import Program
 from .loop import execute
 from .plan import Plan
-from .planning import check_options, complete, warn_of_inputs
+from .planning import check_member_inputs, check_options, complete, warn_of_inputs
 from .reducers import Reducer
 from .results import Ensemble, Solution
 from .saved_times import check_save_at
@@ -36,6 +36,8 @@ def prepare(
     save_every: int = 1,
     save_at: Any = None,
     save: Callable[[Any], PyTree] | None = None,
+    until: Callable[..., Any] | None = None,
+    direction: str = "both",
     group: bool = False,
     throw: bool = True,
     backend: str = "auto",
@@ -69,6 +71,10 @@ def prepare(
         The times to save instead, as in `solve`.
     save : callable, optional
         A function of the state. Its values are saved in place of the states.
+    until : callable, optional
+        A function that vanishes at an event, which ends a trajectory, as in `solve`.
+    direction : {"both", "up", "down"}, default "both"
+        The direction in which `until` changes its sign, as in `solve`.
     group : bool, default False
         Whether to reconstruct the group element.
     throw : bool, default True
@@ -107,7 +113,8 @@ def prepare(
     validation.choice("backend", backend, BACKENDS)
     options = check_options(
         system, t1=t1, dt=dt, t0=t0, integrator=integrator, save_every=save_every, save_at=save_at, save=save,
-        group=group, throw=throw, backend=backend, stored=False, members=members, reduce=reduce,
+        group=group, throw=throw, backend=backend, stored=False, members=members, reduce=reduce, until=until,
+        direction=direction,
     )  # fmt: skip
     return PreparedRun(options, save_at)
 
@@ -195,5 +202,6 @@ class PreparedRun:
         """The options with another initial time."""
         o = self._options
         warn_of_inputs(o["system"], t0, t0 + o["steps"] * o["dt"], o["dt"])
+        check_member_inputs(o["integrator"], o["save"], t0, t0 + o["steps"] * o["dt"])
         save_at = None if self._save_at is None else check_save_at(self._save_at, t0, o["dt"], o["steps"])
         return {**o, "t0": t0, "save_at": save_at}

@@ -37,7 +37,26 @@ _METHODS = {"init": ("x",), "update": ("acc", "x", "weight"), "merge": ("acc", "
 
 
 class Reducer(Protocol):
-    """The interface of `ensemble(reduce=...)`."""
+    """The interface of `ensemble(reduce=...)`.
+
+    Two optional methods, `start(x)` and `observe(state, x)` or `observe(state, x, params, t)`, follow each member in
+    time: `observe` returns the new state and the value that `update` receives in place of x.
+
+    Method arguments
+    ----------------
+    x : pytree
+        The saved value of one member. In `update` it has a leading axis of members.
+    weight : array, shape (members,)
+        1 for a member, and 0 for padding.
+    acc, other : pytree
+        Accumulators: the statistics of the members so far.
+    state : pytree
+        The state of one member.
+    params : pytree
+        The params of the member.
+    t : float
+        The saved time.
+    """
 
     def init(self, x: PyTree) -> PyTree:
         """The accumulator before any member."""
@@ -333,7 +352,7 @@ def trace_observe(system: System, reduce: Any, values: PyTree) -> MemberFunction
         given = rest[0] if takes[0] else None
         return observe(reduce, state, x, given, rest[-1] if takes[1] else None)
 
-    traced = trace(system, call, takes, [state, values])
+    traced = trace("observe", system, call, takes, [state, values])
     shown = lambda tree: [(x.shape, jnp.dtype(x.dtype)) for x in jax.tree.leaves(tree)]
     evaluated = lambda state, x, params: traced(state, x, params=params, t=jnp.zeros(()))[0]
     new = jax.eval_shape(evaluated, state, values, system.params)

@@ -13,15 +13,18 @@ from stepcompiler.jaxprs.interning import Constant
 
 from ..algebras.base import LieAlgebra
 from ..integrators.base import Integrator
+from ..integrators.jump_adapted import user_method
 from ..numerics import validation
 from ..numerics.html import as_html
 from ..numerics.quaternions import quaternions
 from ..systems import System
+from .events import Events
 from .lapack_lock import LARGE, exclusive_xla
 from .member_params import energy_of_members
 from .plan import Plan
-from .run_state import Snapshot, SolverTotals
-from .variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
+from .run_state import Snapshot
+from .stats import Stats
+from .variable_names import event_variables, group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 
 if TYPE_CHECKING:
     import xarray
@@ -32,82 +35,13 @@ _ROWS = 1024  # rows of saved states that are mapped over at once …
 _LARGE, _FEW = 256, 16  # … and of those that have so many numbers
 
 
-class Stats(eqx.Module):
-    """Statistics of the solver over all steps of a run.
-
-    Parameters
-    ----------
-    steps : int
-        The number of steps.
-    iterations : float
-        The mean number of iterations per step.
-    most_iterations : int
-        The largest number of iterations of any step.
-    residual : float
-        The largest last correction of any step, relative to the unknown.
-    unsolved : int
-        The number of steps that did not converge.
-    first_unsolved : int
-        The first step that did not converge, or −1.
-    substeps : float
-        The mean number of accepted sub-steps per step. It is 1 unless the method is adaptive.
-    backend : str
-        The code that computed the steps: "native", "native-gpu" or "xla".
-    reason : str
-        The reason why a faster backend was not used, or an empty string.
-    """
-
-    steps: int = eqx.field(static=True)
-    iterations: float | Array
-    most_iterations: int | Array
-    residual: float | Array
-    unsolved: int | Array
-    first_unsolved: int | Array
-    substeps: float | Array
-    backend: str = eqx.field(static=True)
-    reason: str = eqx.field(static=True)
-
-    @staticmethod
-    def of(totals: SolverTotals, steps: int, members: int, backend: str, reason: str) -> "Stats":
-        """From the totals of so many members, summed up (`together`)."""
-        t = totals if validation.is_traced(totals) else SolverTotals(*(np.asarray(x).item() for x in totals))
-        return Stats(steps, t.iterations / members / steps, *t[1:5], t.substeps / members / steps, backend, reason)
-
-    def __repr__(self) -> str:
-        """One line, and another if the fast backend was not taken."""
-        if validation.is_traced(self):
-            return f"{self.steps} steps (traced)"
-        substeps = f" of {self.substeps:.1f} sub-steps" if self.substeps != 1 else ""
-        reason = f"\n  backend   {self.backend}: {self.reason}" if self.reason else f", {self.backend} code"
-        return (
-            f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations per step (at most "
-            f"{self.most_iterations}), worst residual {self.residual:.1e}, {self.unsolved} not converged{reason}"
-        )
-
-
-def combine_totals(totals: SolverTotals) -> SolverTotals:
-    """Combine the totals of many members, because 10⁷ members would need too much memory."""
-    if np.shape(totals.iterations) == (1,):
-        return SolverTotals(*(x[0] for x in totals))
-    xp: Any = jnp if validation.is_traced(totals) else np
-    none = xp.iinfo(np.int64).max
-    first = xp.min(xp.where(totals.first_unsolved < 0, none, totals.first_unsolved))
-    return SolverTotals(
-        xp.sum(totals.iterations),
-        xp.max(totals.most_iterations),
-        xp.max(totals.residual),
-        xp.sum(totals.unsolved),
-        xp.where(first == none, -1, first),
-        xp.sum(totals.substeps),
-    )
-
-
 class RunSummary(NamedTuple):
     """How a run ended."""
 
     stats: Stats
     computed: int  # the number of members computed: all unless a step did not converge
     reduced: PyTree  # the result of the reducer, if there is one
+    events: Events | None = None  # with `until`
 
 
 class UnsolvedStepError(RuntimeError):
@@ -131,8 +65,31 @@ class Saved(eqx.Module):
     values: PyTree
     g: Any  # the group elements, with group=True
     stats: Stats
-    dt: float = eqx.field(static=True)
+    fixed_dt: float | None = eqx.field(static=True)  # the time step …
+    traced_dt: Any  # … or that which JAX traces
     custom: bool = eqx.field(static=True)  # values come from a `save` function
+    events: Events | None  # with `until`
+
+    @property
+    def dt(self) -> Any:
+        """The time step."""
+        return self.traced_dt if self.fixed_dt is None else self.fixed_dt
+
+    @property
+    def event_time(self) -> Any:
+        """The time of the event of a run with `until`, of each member in an ensemble; NaN if there was none."""
+        return self._events.time
+
+    @property
+    def event_state(self) -> Any:
+        """The state at the event of a run with `until`, of each member in an ensemble; NaN if there was none."""
+        return self._events.state
+
+    @property
+    def _events(self) -> Events:
+        if self.events is None:
+            raise AttributeError("the run had no event: give until= a function that vanishes there.")
+        return self.events
 
     @property
     def mu(self) -> Any:
@@ -207,6 +164,11 @@ class Saved(eqx.Module):
         For SO3, SE3, SU(2), and products and semidirect products of these, with group=True or a system on T*G. A
         product of equal factors has an axis of factors before rows and columns. Left-invariant: g takes the body frame
         to space. The sign of a quaternion is chosen so that it moves continuously.
+
+        Parameters
+        ----------
+        form : {"matrix", "quaternion"}, default "matrix"
+            The form of the attitude.
         """
         validation.choice("form", form, ("matrix", "quaternion"))
         if self.g is None:
@@ -248,12 +210,14 @@ class Saved(eqx.Module):
                 data["casimirs"] = ((*lead, "casimir"), np.asarray(self.casimirs()), {"long_name": "Casimirs"})
             if algebra.watches_orbit:
                 data["orbit_error"] = (lead, np.asarray(self.orbit_error()), {"long_name": "distance from the orbit"})
+        if self.events is not None:
+            data |= event_variables(self.events, algebra, lead[:-1])
         for name, dims, leaf in group_variables(self.g, len(lead)):
             data[name] = ((*lead, *dims), np.asarray(leaf), {"long_name": "group element"})
         attrs = {
             "algebra": type(self.system.algebra).__name__,
             "side": self.system.side,
-            "integrator": type(self.integrator).__name__,
+            "integrator": type(user_method(self.integrator)).__name__,
             "dt": self.dt,
             "steps": self.stats.steps,
             "unsolved_steps": self.stats.unsolved,
@@ -296,7 +260,7 @@ class Saved(eqx.Module):
         members = "" if self._members is None else f", {self._members} members"
         lines = [
             f"{type(self).__name__}: {type(self.system.algebra).__name__}, {self.system.side}-invariant, {noises}, "
-            f"{type(self.integrator).__name__}{members}",
+            f"{type(user_method(self.integrator)).__name__}{members}",
             f"  time      {f'{self.t[0]:g} to {self.t[-1]:g}, ' if len(self.t) else ''}dt = {self.dt:g}, "
             f"{len(self.t)} times saved",
         ]
@@ -304,6 +268,9 @@ class Saved(eqx.Module):
             if not self.custom and self.values is not None:
                 lost = "change by a torque, dissipation or stirring: " if self.system.leaves_orbit else ""
                 lines.append(f"  casimirs  {lost}{self._kept()}")
+            if self.events is not None:
+                found = np.isfinite(self.events.time)
+                lines.append(f"  events    {np.count_nonzero(found)} of {np.size(found)} stopped")
             lines.append(f"  solver    {self.stats!r}")
         return "\n".join(lines)
 
@@ -337,10 +304,14 @@ class Solution(Saved):
         The group elements, if the run had `group=True`.
     stats : Stats
         The statistics of the solver.
-    dt : float
-        The time step.
+    fixed_dt : float or None
+        The time step `dt`, unless JAX traces it.
+    traced_dt : array or None
+        The time step `dt` that JAX traces.
     custom : bool
         Whether `values` are the values of a `save` function.
+    events : Events or None
+        The time and the state of the event, if the run had `until`.
     """
 
 
@@ -349,7 +320,7 @@ class Ensemble(Saved):
 
     Parameters
     ----------
-    system, integrator, t, stats, dt, custom : optional
+    system, integrator, t, stats, fixed_dt, traced_dt, custom, events : optional
         As in `Solution`.
     values : array or pytree
         The saved states (`mu`), or the values of `save` (`saved`), with axes (members, n_saved, …).
@@ -410,11 +381,12 @@ class Ensemble(Saved):
 def make_result(plan: Plan, outcome: RunSummary, values: Snapshot, times: np.ndarray) -> "Solution | Ensemble":
     """Return the object that the user receives, with the members that were computed."""
     what = plan.system, plan.integrator, times
+    fixed, traced = (None, plan.dt) if validation.is_traced(plan.dt) else (plan.dt, None)
     if plan.members is None:
-        return Solution(*what, values.values, values.g, outcome.stats, plan.dt, plan.custom)
+        return Solution(*what, values.values, values.g, outcome.stats, fixed, traced, plan.custom, outcome.events)
     computed = outcome.computed
     kept = jax.tree.map(lambda x: x[:computed], values) if computed < plan.members else values
-    about = outcome.stats, plan.dt, plan.custom, computed, outcome.reduced, plan.params, plan.axes
+    about = outcome.stats, fixed, traced, plan.custom, outcome.events, computed, outcome.reduced, plan.params, plan.axes
     return Ensemble(*what, kept.values, kept.g, *about)
 
 
@@ -456,7 +428,7 @@ def map_rows(fn: Any, x: Any, inner: int) -> Any:
     if rows[:1].size >= _LARGE:  # two matrices must not wait for a thousand
         size = min(size, _FEW, 1 << max(count - 1, 0).bit_length())
     padded = np.concatenate([rows, np.repeat(rows[-1:], -count % size, axis=0)])
-    with exclusive_xla(small=max(x.shape[-1:], default=1) < LARGE):  # eigenvalues of matrices, perhaps
+    with exclusive_xla(small=inner < 2 or x.shape[-1] < LARGE):  # eigenvalues of matrices, perhaps
         parts = [np.asarray(mapped(fn, to_device(padded[i : i + size]))) for i in range(0, len(padded), size)]
     out = np.concatenate(parts)[:count]
     return out.reshape(*lead, *out.shape[1:])

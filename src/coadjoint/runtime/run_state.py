@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..controls import Held
 from ..drivers import Increment
 from ..integrators.base import Integrator, step_from
+from ..integrators.until import Until
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .saved_values import Save
@@ -77,6 +78,8 @@ def initial_state(
     if group:
         carry = integrator.init_group(system, mu0, carry, *(() if g0 is None else (g0,)))
     held = system.start_control(mu0, t0, integrator.group(carry)) if system.laws else ()
+    if isinstance(integrator, Until):
+        carry = integrator.begin(system, mu0, t0, carry, system.control_value(held))
     return StepState(mu0, carry, SolverTotals.zero(), held)
 
 

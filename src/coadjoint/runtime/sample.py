@@ -18,7 +18,7 @@ from ..numerics.signatures import check_function
 from ..states import check_state
 from ..systems import System
 from .ensemble import ensemble
-from .results import Stats
+from .stats import Stats
 
 if TYPE_CHECKING:
     import xarray

@@ -84,6 +84,35 @@ class SavedTimes:
         return self.every if self.numbers is None else reduce(gcd, self.numbers.tolist(), self.steps)
 
 
+def check_times(t0: Any, t1: Any, dt: Any, steps: Any) -> tuple[Any, Any, Any, int]:
+    """t0, t1, dt and the number of steps, of which `t1` or `steps` is given. With `steps`, JAX may trace t0 and dt."""
+    if (steps is None) == (t1 is None):
+        raise ValueError(f"give either t1 or steps, not t1={t1!r} and steps={steps!r}.")
+    if steps is None:
+        traced = [name for name, x in (("dt", dt), ("t0", t0)) if validation.is_traced(x)]
+        if traced:
+            raise TypeError(
+                f"{traced[0]} is traced by JAX: give steps=, the number of steps, in place of t1. "
+                "The derivative is that at a fixed number of steps and fixed increments."
+            )
+        t0, t1, dt = validation.finite("t0", t0), validation.finite("t1", t1), validation.positive("dt", dt)
+        return t0, t1, dt, count_steps(t0, t1, dt)
+    steps = validation.count("steps", steps)
+    dt = _traced_time("dt", dt) if validation.is_traced(dt) else validation.positive("dt", dt)
+    t0 = _traced_time("t0", t0) if validation.is_traced(t0) else validation.finite("t0", t0)
+    t1 = t0 + steps * dt
+    if not validation.is_traced(t1):
+        count_steps(t0, t1, dt)
+    return t0, t1, dt, steps
+
+
+def _traced_time(name: str, value: Any) -> Any:
+    """A real number that JAX traces."""
+    if value.shape != () or value.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be a real number, not an array of shape {value.shape} and type {value.dtype}.")
+    return value.astype(float)
+
+
 def count_steps(t0: float, t1: float, dt: float) -> int:
     """The number of steps, or an error with the nearest t1 and dt."""
     if not t1 > t0:

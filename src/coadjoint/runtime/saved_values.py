@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 
 from stepcompiler.jaxprs.interning import Function, intern
 
+from ..inputs import Use, recorded, uses
 from ..integrators.base import Integrator
 from ..numerics.signatures import SPECIAL, check_captured, check_signature, check_special, special_arguments
 from ..params import whole
@@ -22,6 +23,7 @@ class MemberFunction(eqx.Module):
     function: Function
     params: bool = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
+    inputs: tuple[Use, ...] = eqx.field(default=(), static=True)  # functions of time whose times are known
 
     def __call__(self, *first: PyTree, params: PyTree, t: Any, g: PyTree = None, u: PyTree = None) -> PyTree:
         """The value, at time t."""
@@ -67,15 +69,19 @@ def more_arguments(
 
 
 def trace(
-    system: System, fn: Callable[..., PyTree], takes: tuple[bool, tuple[str, ...]], shapes: Sequence
+    name: str, system: System, fn: Callable[..., PyTree], takes: tuple[bool, tuple[str, ...]], shapes: Sequence
 ) -> MemberFunction:
     """Trace a function fn(*first, params, t, …); it receives params only if it has this argument."""
     params, names = takes
+    inputs: list[Use] = []
 
     def call(*args: PyTree) -> PyTree:
         rest = list(args[len(shapes) :])
         given = [whole(rest.pop(0), system.fixed_params)] if params else []
-        return fn(*args[: len(shapes)], *given, *rest)
+        with recorded(rest[names.index("t")] if "t" in names else None) as found:
+            out = fn(*args[: len(shapes)], *given, *rest)
+        inputs.extend(uses(name, found))
+        return out
 
     algebra, like = system.algebra, lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
     more = [jax.tree.map(like, system.params)] if params else []
@@ -84,7 +90,8 @@ def trace(
         "g": lambda: jax.eval_shape(algebra.group_exp, jax.ShapeDtypeStruct(algebra.shape, algebra.dtype)),
         "u": lambda: jax.tree.map(like, system.control_zero),
     }
-    return MemberFunction(intern(call, *shapes, *more, *(shape[name]() for name in names)), params, names)
+    function = intern(call, *shapes, *more, *(shape[name]() for name in names))
+    return MemberFunction(function, params, names, tuple(dict.fromkeys(inputs)))
 
 
 def trace_save(system: System, save: Any, stored: bool, group: bool, reduced: bool = False) -> Save:
@@ -105,4 +112,4 @@ def trace_save(system: System, save: Any, stored: bool, group: bool, reduced: bo
         return (value, mu) if stored and not reduced else value
 
     shapes = [jax.ShapeDtypeStruct(system.algebra.shape, system.algebra.dtype)]
-    return Save(trace(system, call, takes, shapes), group)
+    return Save(trace("save", system, call, takes, shapes), group)

@@ -36,8 +36,9 @@ def solve(
     system: System,
     mu0: Any,
     *,
-    t1: float,
     dt: float,
+    t1: float | None = None,
+    steps: int | None = None,
     t0: float = 0.0,
     key: Any = None,
     driver: Driver | None = None,
@@ -45,6 +46,8 @@ def solve(
     save_every: int = 1,
     save_at: Any = None,
     save: Callable[[Any], PyTree] | None = None,
+    until: Callable[..., Any] | None = None,
+    direction: str = "both",
     group: bool = False,
     g0: Any = None,
     throw: bool = True,
@@ -66,10 +69,13 @@ def solve(
         The system to integrate.
     mu0 : array
         The initial state: `system.algebra.dim` coordinates, or an n×n skew-Hermitian matrix for `SU(n)`.
-    t1 : float
-        The final time. t1 − t0 must be a multiple of dt.
     dt : float
         The time step.
+    t1 : float, optional
+        The final time. t1 − t0 must be a multiple of dt.
+    steps : int, optional
+        The number of steps, in place of `t1`. JAX can then trace `dt` and `t0`. Derivatives with respect to them are
+        those at this number of steps, with the increments of `driver=Increments(dS)` fixed.
     t0 : float, default 0.0
         The initial time.
     key : int or JAX key, optional
@@ -87,6 +93,13 @@ def solve(
         A function save(mu). Its values are saved in place of the states, as `sol.saved`. A function save(mu, params)
         also receives the params of the system. Arguments named `t` and `g` receive the time and the group element,
         and `u` the value of the control.
+    until : callable, optional
+        A function f(mu) that vanishes at an event. It may have the arguments of `save`. At the first change of its
+        sign the trajectory ends: from there on the state at the event is saved. `sol.event_time` and `sol.event_state`
+        are NaN if there was no event.
+    direction : {"both", "up", "down"}, default "both"
+        The change of sign that is an event: from negative to positive ("up"), from positive to negative ("down"), or
+        either.
     group : bool, default False
         Whether to reconstruct the group element g: μ_n = Ad*_{g_n} μ_0 (left) or Ad*_{g_n⁻¹} μ_0 (right). It is saved
         as `sol.g`, and the attitude of a body as `sol.attitude()`. Runs of a system on T*G save it anyway, unless
@@ -132,12 +145,13 @@ def solve(
     --------
     >>> import coadjoint as cj
     >>> system, mu0 = cj.models.heavy_top()
-    >>> cj.solve(system, mu0, t1=1.0, dt=0.1).mu.shape
+    >>> cj.solve(system, mu0, t1=1.0, dt=0.1, key=0).mu.shape
     (11, 6)
     """
     plan = plan_solve(
-        system, mu0, t1=t1, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator, save_every=save_every,
-        save_at=save_at, save=save, group=group, g0=g0, throw=throw, backend=backend, devices=devices,
+        system, mu0, t1=t1, steps=steps, dt=dt, t0=t0, key=key, driver=driver, integrator=integrator,
+        save_every=save_every,        save_at=save_at, save=save, until=until, direction=direction,
+        group=group, g0=g0, throw=throw, backend=backend, devices=devices,
         stored=is_stored(out, resume),
         adjoint=adjoint, adjoint_memory=adjoint_memory,
     )  # fmt: skip

@@ -4,8 +4,11 @@ Fallbacks take long to compile, especially in a gradient, and are rarely needed.
 error if a step needs them. With throw=False it has them.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
@@ -15,16 +18,19 @@ from ..integrators.base import Integrator
 from ..systems import System
 from .backends.base import NotSupported
 from .backends.observer import observe_along
+from .events import events_of
 from .failures import failed_steps
+from .gradients.growth import unwatched, watched
 from .gradients.info import GradientInfo, note_gradient
 from .gradients.native_run import run_natively
 from .orbits import examined
 from .plan import Plan
 from .reduction_tree import result, update
-from .results import Ensemble, RunSummary, Solution, Stats, UnsolvedStepError, combine_totals, make_result
+from .results import Ensemble, RunSummary, Solution, UnsolvedStepError, make_result
 from .run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step
 from .saved_values import Save
 from .scan import path_of, scan_steps
+from .stats import Stats, combine_totals
 
 _UNSOLVED = (
     "a step did not converge in a run that JAX traces, which has no fallbacks: use a smaller dt, or throw=False, "
@@ -35,28 +41,46 @@ _REASON = "JAX traces the run (differentiates, compiles or maps it), and XLA com
 
 def run_traced(plan: Plan) -> Solution | Ensemble:
     """Run as part of a computation that JAX traces."""
+    if _varies(plan):
+        raise TypeError("runs do not support the checks of manual axes. Pass check_vma=False to shard_map.")
     integrator = (plan.integrator.fast() if plan.throw else plan.integrator).differentiable()
-    native = run_natively(plan, integrator)
+    token, inner = None, plan
+    if plan.save.function is None:  # a function may scale what it saves, so that sizes cannot be compared
+        given = plan.system, plan.params, plan.driver, plan.g0, plan.t0, plan.dt
+        mu0, token = watched(plan.mu0, given, plan.dt * plan.steps)
+        inner = replace(plan, mu0=mu0)
+    native = run_natively(inner, integrator)
     if isinstance(native, NotSupported):
-        backend, reason = "xla", f"{_REASON} {native.reason}"
+        backend, reason, code = "xla", f"{_REASON} {native.reason}", 0
         note_gradient(GradientInfo("xla", reason))
-        point, values = _by_xla(plan, integrator)
+        point, values = _by_xla(inner, integrator)
     else:
-        point, values, reason = native
-        backend = "xla" if reason else "native"
+        backend, reason = "native", ""
+        point, values, code = native
+    if token is not None:
+        values = values._replace(values=unwatched(values.values, token))
     start = jax.tree.map(lambda x: x[:, 0], values.values) if plan.observe is not None else None
     if plan.save_at is not None:
         rows = plan.save_at[1] // plan.saved.spacing
         values = jax.tree.map(lambda x: x[rows] if plan.members is None else x[:, rows], values)
     totals = examined(plan, plan.mu0, point)
-    stats = _stats(totals, plan.steps, plan.members or 1, backend, reason)
+    stats = _stats(totals, plan.steps, plan.members or 1, backend, reason, code)
     values = _checked(plan, stats, values) if plan.throw else values
     reduced = None
     if plan.reduce is not None:
         rows = values.values if plan.observe is None else _observed(plan, start, values.values)
         reduced = result(plan.reduce, update(plan.reduce, rows, jnp.ones(plan.members or 1)))
         values = Snapshot(None, None)
-    return make_result(plan, RunSummary(stats, plan.members or 1, reduced), values, plan.times())
+    return make_result(
+        plan, RunSummary(stats, plan.members or 1, reduced, events_of(plan, point)), values, plan.times()
+    )
+
+
+def _varies(plan: Plan) -> bool:
+    """Whether an array is marked as different between the devices of a `shard_map`."""
+    given = jax.tree.leaves((plan.mu0, plan.system, plan.params, plan.driver, plan.g0))
+    types = [jax.typeof(x) for x in given if isinstance(x, jax.core.Tracer)]
+    return any(getattr(getattr(a, "manual_axis_type", None), "varying", getattr(a, "vma", ())) for a in types)
 
 
 def _by_xla(plan: Plan, integrator: Integrator) -> tuple[StepState, Snapshot]:
@@ -79,9 +103,9 @@ def _observed(plan: Plan, start: PyTree, values: PyTree) -> PyTree:
 
 
 @eqx.filter_jit
-def _stats(totals: SolverTotals, steps: int, members: int, backend: str, reason: str) -> Stats:
+def _stats(totals: SolverTotals, steps: int, members: int, backend: str, reason: str, code: Array | int) -> Stats:
     """How the steps were solved: one program, not one for each sum."""
-    return Stats.of(combine_totals(totals), steps, members, backend, reason)
+    return Stats.of(combine_totals(totals), steps, members, backend, reason, code)
 
 
 def _checked(plan: Plan, stats: Stats, values: Snapshot) -> Snapshot:

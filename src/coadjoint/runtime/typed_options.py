@@ -12,8 +12,9 @@ from ..integrators.base import Integrator
 class CommonOptions(TypedDict, total=False):
     """The common options, without `out`."""
 
-    t1: Required[float]
     dt: Required[float]
+    t1: float | None
+    steps: int | None
     t0: float
     key: Any
     driver: Driver | None
@@ -21,6 +22,8 @@ class CommonOptions(TypedDict, total=False):
     save_every: int
     save_at: Any
     save: Callable[[Any], PyTree] | None
+    until: Callable[..., Any] | None
+    direction: str
     group: bool
     g0: Any
     throw: bool

@@ -13,6 +13,14 @@ def state_dims(algebra: LieAlgebra) -> tuple[str, ...]:
     return {1: ("component",), 2: ("row", "column")}.get(len(algebra.shape), ("matrix", "row", "column"))
 
 
+def event_variables(events: Any, algebra: LieAlgebra, lead: tuple[str, ...]) -> dict[str, tuple]:
+    """Return dimensions, values and attributes of the variables of events, after the dimensions `lead`."""
+    return {
+        "event_time": (lead, events.time, {"long_name": "time of the event"}),
+        "event_state": ((*lead, *state_dims(algebra)), events.state, {"long_name": "state at the event"}),
+    }
+
+
 def leaf_dims(name: str, count: int) -> tuple[str, ...]:
     """Return the dimensions of a variable, derived from its name."""
     return tuple(f"{name}_{i}" for i in range(count))

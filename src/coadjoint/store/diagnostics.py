@@ -31,6 +31,7 @@ class Diagnostics:
     def __init__(self, plan: Plan, tile: int, layout: Layout):
         self.plan = plan
         self.shape = plan.system.algebra.shape
+        self.small = len(self.shape) < 2 or self.shape[-1] < LARGE
         fitting = max(1, _BATCH // (plan.batch_size * math.prod(self.shape) ** 2))
         self.height = min(layout.rows, 1 << (fitting.bit_length() - 1))  # saved times in an array of fixed shape
         self.member = np.minimum(tile * plan.batch_size + np.arange(plan.batch_size), (plan.members or 1) - 1).repeat(
@@ -67,7 +68,7 @@ class Diagnostics:
 
     def _values(self, batch: np.ndarray, times: np.ndarray, g: PyTree) -> dict[str, np.ndarray]:
         algebra, states = self.plan.system.algebra, to_device(batch)
-        with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
+        with exclusive_xla(self.alone, small=self.small):
             values: dict[str, Any] = {}
             if "energy" in self.variables:
                 values["energy"] = self.plan.energy(states, self.member, times, g)
@@ -83,7 +84,7 @@ class Diagnostics:
         if not algebra.casimir_names:
             return {}
         batch = np.concatenate([states, np.repeat(states[:1], self.plan.batch_size - len(states), axis=0)])
-        with exclusive_xla(self.alone, small=self.shape[-1] < LARGE):
+        with exclusive_xla(self.alone, small=self.small):
             scales = np.asarray(mapped(Constant(algebra.casimir_scales), to_device(batch)))
         return {"casimir_scale": scales[: len(states)]}
 

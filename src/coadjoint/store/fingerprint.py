@@ -14,6 +14,7 @@ from stepcompiler.jaxprs.interning import Constant, Function, intern
 from ..algebras.base import LieAlgebra
 from ..callables import received_values
 from ..drivers import Brownian, Driver, Increments, Joined, Jumps
+from ..integrators.until import Until
 from ..params import Context
 from ..runtime.plan import Plan
 from ..systems import Noise, Salt, System
@@ -25,6 +26,8 @@ _LARGEST_SHOWN = 64  # numbers of an array that are written out; of a larger one
 def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
     """All that decides the results of a run. `steps`: as it would be for a run of so many steps."""
     steps = plan.steps if steps is None else steps
+    event = plan.integrator if isinstance(plan.integrator, Until) else None
+    method = plan.integrator if event is None else event.inner
     config: dict[str, Any] = {
         "system": _system(plan.system),
         "mu0": describe(plan.mu0),
@@ -35,9 +38,12 @@ def configuration(plan: Plan, steps: int | None = None) -> dict[str, Any]:
         "save": None if plan.save.function is None else describe(plan.save.function.function),
         "group": plan.group,
         "driver": _driver(plan, steps),
-        "integrator": describe(plan.integrator),
+        "integrator": describe(method),
         "members": plan.members,
     }
+    if event is not None:
+        config["until"] = describe(event.event.function)  # type: ignore[attr-defined]
+        config["direction"] = event.direction
     if plan.save_at is not None:
         given, numbers = plan.save_at
         config["save_at"] = describe(given[numbers <= steps])

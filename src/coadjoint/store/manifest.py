@@ -26,7 +26,7 @@ from typing import Any
 
 import google_crc32c
 
-from .atomic_io import StoreError, append, sync, write, write_all
+from .atomic_io import PARTIAL, StoreError, append, sync, write, write_all
 from .locks import CHECKPOINTS, store_lock
 
 MANIFEST = f"{CHECKPOINTS}/manifest"
@@ -76,14 +76,13 @@ class Manifest:
             self.files = {}
             self._apply(records)
             self.last = max((number for number, _ in records), default=0)
-            numbers = {path.name.split("-")[1] for path in (self.store / CHECKPOINTS).glob("manifest-*")}
-            for number in sorted(numbers if batches else ()):
-                self.load_batch(int(number))
+            for number in sorted({int(path.name.split("-")[1]) for path in self._logs("-*")} if batches else ()):
+                self.load_batch(number)
         return self
 
     def load_batch(self, number: int) -> None:
         """Read the logs of a batch. If its checkpoint belongs to the last commit, that commit is complete."""
-        paths = [self.store / log_name(number), *self.store.glob(f"{log_name(number)}-*")]
+        paths = [self.store / log_name(number), *self._logs(f"-{number:06d}-*")]
         records = [record for path in paths for record in _read(path, self.identity) or ()]
         records.sort(key=lambda record: (record[0], record[1] is None))
         with self.lock:
@@ -94,6 +93,10 @@ class Manifest:
                 found = entry_of(_contents(self.store / name))
                 for commit in [c for c, files in pending.items() if files.get(name) == found]:
                     self._confirm(pending[commit])
+
+    def _logs(self, pattern: str) -> list[Path]:
+        """Return the logs with these names, without those that a writer has not finished."""
+        return [path for path in self.store.glob(MANIFEST + pattern) if path.suffix != PARTIAL]
 
     def _apply(self, records: list[tuple[int, dict[str, Entry] | None]]) -> dict[int, dict[str, Entry]]:
         """Apply commits in their order; return those that are not complete."""

@@ -21,7 +21,7 @@ from .zarr_files import Files
 if TYPE_CHECKING:
     import xarray
 
-    from ..runtime.results import Stats
+    from ..runtime.stats import Stats
 
 _TRIES, _PAUSE = 4, 0.1  # repetitions, and seconds between them, while a run writes to the store
 
@@ -149,8 +149,8 @@ def open(path: Any) -> "xarray.Dataset":
     --------
     >>> import coadjoint as cj
     >>> system, mu0 = cj.models.rigid_body()
-    >>> run = cj.solve(system, mu0, t1=1.0, dt=0.1, key=0, out="run.zarr")  # doctest: +SKIP
-    >>> cj.open("run.zarr")["mu"].dims  # doctest: +SKIP
+    >>> run = cj.solve(system, mu0, t1=1.0, dt=0.1, key=0, out="run.zarr")
+    >>> cj.open("run.zarr")["mu"].dims
     ('time', 'component')
     """
     import xarray as xr

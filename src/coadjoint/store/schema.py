@@ -14,13 +14,15 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ..integrators.until import Until
+from ..runtime import tuning
+from ..runtime.events import Events
 from ..runtime.multiprocess import count_processes
 from ..runtime.plan import Plan
-from ..runtime.variable_names import group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
+from ..runtime.variable_names import event_variables, group_variables, leaf_dims, named_leaves, reduced_dims, state_dims
 from .header import TOTALS
 
 _FILE_BYTES = 2**21  # size of a chunk of the largest variable
-_LONGEST_FILE = 2**16  # most saved times in a chunk
 _MEMBERS = 2**17  # members whose solver statistics are in one file
 _KEPT_BYTES = 2**20  # accumulators up to this size are saved in the checkpoint of their batch
 STATE = "mu"  # the variable of states
@@ -111,7 +113,7 @@ class Layout:
         inner = dict(_inner(plan))
         members = plan.batch_size if plan.reduce is None else 1
         largest = max(members * int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
-        rows = 1 << (max(1, min(_LONGEST_FILE, _FILE_BYTES // largest)).bit_length() - 1)
+        rows = 1 << (max(1, min(tuning.current().saved_times_per_file, _FILE_BYTES // largest)).bit_length() - 1)
         if header is None:
             own = sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in inner.values())
             kept = plan.reduce is not None and own * max(p.n_saved for p in plans) <= _KEPT_BYTES
@@ -218,6 +220,14 @@ class Layout:
             attrs = {"long_name": "scale of each Casimir, by which its errors are divided", "units": "1"}
             lead = self._lead().then("casimir", len(names), len(names))
             yield Variable("casimir_scale", *lead, np.dtype(float), attrs, "once")
+        if isinstance(plan.integrator, Until):
+            algebra = plan.system.algebra
+            event = Events(np.zeros(()), np.zeros(algebra.shape, algebra.dtype))
+            for name, (dims, value, attrs) in event_variables(event, algebra, ()).items():
+                lead = self._lead()
+                for dim, size in zip(dims, value.shape, strict=True):
+                    lead = lead.then(dim, size, size)
+                yield Variable(name, *lead, value.dtype, attrs | {"units": "1"}, "once")
         lead = self._lead()
         if self.members is not None:
             lead = self._sweep().then("member", self.members, self.batch_size * self.totals_group)

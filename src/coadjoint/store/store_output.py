@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runtime.backends.base import Program
+from ..runtime.events import Events
 from ..runtime.plan import Plan
 from ..runtime.results import RunSummary, make_result
 from ..runtime.run_state import Snapshot
-from ..runtime.variable_names import named_leaves
+from ..runtime.variable_names import event_variables, named_leaves
 from .checkpoints import Checkpoint
 from .diagnostics import DIAGNOSTICS
 from .interrupts import Stopped
@@ -73,7 +74,9 @@ class StoreOutput:
         return self.run * self.store.layout.n_batches + batch
 
     def result(self, outcome: RunSummary) -> Stored:
-        """Write what a reducer returned, and return an object that reads the run."""
+        """Write what a reducer returned, and events, and return an object that reads the run."""
+        if outcome.events is not None:
+            self._write_events(outcome.events)
         if outcome.reduced is not None:
             with collected() as files:
                 for name, leaf in named_leaves(outcome.reduced, ""):
@@ -82,6 +85,15 @@ class StoreOutput:
                     self.store.arrays[name][at] = rows.reshape((*(1,) * len(self.where), *rows.shape))
             self.store.commit(files)
         return Stored(self.store.path, outcome.stats, lambda: self._load(outcome))
+
+    def _write_events(self, events: Events) -> None:
+        """Write the events of the members that were computed."""
+        with collected() as files:
+            for name, (_, value, _) in event_variables(events, self.plan.system.algebra, ()).items():
+                members = () if self.plan.members is None else (slice(0, len(value)),)
+                rows = value.reshape((*(1,) * len(self.where), *value.shape))
+                self.store.arrays[name][(*self.where, *members, ...)] = rows
+        self.store.commit(files)
 
     def add_totals(self, batch: int, values: dict[str, np.ndarray]) -> None:
         """Receive the solver statistics of a batch, and write them when all batches of their file have ended."""

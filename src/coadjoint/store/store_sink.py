@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..integrators.jump_adapted import user_method
+from ..runtime import tuning
 from ..runtime.multiprocess import agreed
 from ..runtime.run_state import StepState
 from .atomic_io import StoreError, in_parallel, reason, sync, write, write_all
@@ -24,10 +25,7 @@ from .zarr_files import collected
 if TYPE_CHECKING:
     from .store_output import StoreOutput
 
-_SECONDS = 1.0  # least time between checkpoints
-_SHARE = 40  # least time between checkpoints, in units of the time that one takes
 _ROWS = ".rows."  # prefix of the names of rows in a checkpoint
-_BUFFER = 2**25  # bytes of rows that wait to be written, at most
 SETTLE, COMMIT, STOP = 1, 2, 4  # flags: the actions of all processes at a checkpoint
 
 
@@ -134,9 +132,10 @@ class BatchSink(ABC):
 
     def _wanted(self) -> int:
         settle = SETTLE if self.saving is not None and self.saving[1].done() else 0
-        due = time.perf_counter() - self.last >= max(_SECONDS, _SHARE * self.cost)
+        limits = tuning.current()
+        due = time.perf_counter() - self.last >= max(limits.checkpoint_seconds, limits.checkpoint_share * self.cost)
         waiting = sum(x.nbytes for rows, _ in self.fresh for x in rows.values())
-        due = (due and (self.saving is None or settle)) or waiting >= _BUFFER
+        due = (due and (self.saving is None or settle)) or waiting >= limits.buffer_bytes
         return settle | (COMMIT if due else 0) | (STOP if self.store.stop.is_set() else 0)
 
     def close(self) -> None:

@@ -124,9 +124,14 @@ class Expectation:
 
     @property
     def plain_cost(self) -> float:
-        """The number of steps that plain Monte Carlo needs for the same standard error and bias."""
-        finest = self.levels[-1]
-        steps = self.levels[0].cost * 2 ** (len(self.levels) - 1)
+        """The number of steps that plain Monte Carlo needs for the same standard error.
+
+        Its step is the largest whose bias is at most half of the tolerance, or that of the finest level.
+        """
+        finest, means = self.levels[-1], np.array(np.broadcast_arrays(*(level.mean for level in self.levels)))
+        biases = [float(np.max(np.abs(means[ell + 1 :].sum(axis=0)))) + self.bias for ell in range(len(means))]
+        enough = [ell for ell, bias in enumerate(biases) if bias <= max(0.5 * self.tolerance, self.bias)]
+        steps = self.levels[0].cost * 2 ** enough[0]
         spread = max((level.plain_variance for level in self.levels), key=lambda v: float(np.max(v)))
         return float(np.max(spread / np.asarray(self.standard_error) ** 2) * steps) if finest.members else np.nan
 

@@ -3,13 +3,47 @@
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.core
 from jax.extend import core as jex
 
 from ..hints import HINTS, wrapped
+
+
+class Variable(Protocol):
+    """An operand or result of an equation; the operand may be a literal."""
+
+    @property
+    def aval(self) -> jax.core.ShapedArray:
+        """Its shape and type."""
+        ...
+
+
+class Equation(Protocol):
+    """The part of JAX's `JaxprEqn` that rules read, with the types of its fields."""
+
+    @property
+    def primitive(self) -> jex.Primitive:
+        """The operation."""
+        ...
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the operation."""
+        ...
+
+    @property
+    def invars(self) -> Sequence[Variable]:
+        """The operands."""
+        ...
+
+    @property
+    def outvars(self) -> Sequence[Variable]:
+        """The results."""
+        ...
+
 
 # Primitives that only call another program, and under which parameter they hold it.
 CALLS = {

@@ -1,4 +1,4 @@
-"""Which elements of the result of a function depend on its argument, derived from its program."""
+"""Which elements of the result of a function depend on its argument, and whether it is smooth, from its program."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +13,10 @@ from .interpreter import Interpreter
 _ELEMENTWISE = frozenset(
     """abs acos add add_any and asin atan atan2 cbrt ceil clamp complex conj convert_element_type copy copy_p cos cosh
     div eq erf erfc exp exp2 expm1 floor ge gt imag integer_pow is_finite le log log1p logistic lt max min mul ne neg
-    not or pow real rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor""".split()
+    not one_minus_square or pow real rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor""".split()
 )
 _REDUCTIONS = frozenset("reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or".split())
+_SINGULAR = frozenset("acos asin atan2 cbrt div log log1p pow rem rsqrt sqrt tan".split())  # at some arguments
 
 
 def depends_on(f: Callable[[Any], Any], x: Any) -> np.ndarray:
@@ -23,6 +24,31 @@ def depends_on(f: Callable[[Any], Any], x: Any) -> np.ndarray:
     closed = jax.make_jaxpr(f)(x)
     (out,) = _DEPENDENCE.evaluate(closed, [_all(True, x.shape)])
     return out.astype(bool)
+
+
+def is_smooth(f: Callable[[Any], Any], x: Any) -> bool:
+    """Return whether the program of f has no operation that is singular somewhere; False if that is not certain."""
+    certain = True
+
+    def equation(jaxpr: jex.Jaxpr, eqn: Any, depends: list[bool]) -> list[bool]:
+        nonlocal certain
+        if any(depends):
+            certain = certain and _is_smooth(eqn, depends)
+        return [any(depends)] * len(eqn.outvars)
+
+    never = lambda x: False
+    Interpreter(equation, constant=never, literal=never).evaluate(jax.make_jaxpr(f)(x), [True])
+    return certain
+
+
+def _is_smooth(eqn: Any, depends: list[bool]) -> bool:
+    name = eqn.primitive.name
+    if name == "div":
+        return not depends[1]
+    if name == "integer_pow":
+        return eqn.params["y"] >= 0
+    known = (_ELEMENTWISE - _SINGULAR) | _REDUCTIONS | MOVES.keys() | {"dot_general", "cumsum"}
+    return name in known
 
 
 def _all(value: bool, shape: tuple[int, ...]) -> Objects:

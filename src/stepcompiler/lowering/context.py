@@ -7,6 +7,7 @@ from typing import Any, Concatenate, TypeVar
 import numpy as np
 from jax.extend import core as jex
 
+from ..jaxprs.equations import Equation
 from .groups import Groups
 from .llvm_builder import Code
 from .scalar_kinds import LaneArray
@@ -52,7 +53,7 @@ class LoweringContext:
 
 
 # A rule maps the lanes of the operands of an equation to the lanes of its results.
-Rule = Callable[Concatenate[LoweringContext, Any, ...], list[LaneArray]]  # (context, equation, operands …)
+Rule = Callable[Concatenate[LoweringContext, Equation, ...], list[LaneArray]]  # (context, equation, operands …)
 
 RULES: dict[str, Rule] = {}
 

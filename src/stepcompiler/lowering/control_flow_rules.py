@@ -8,7 +8,7 @@ import numpy as np
 
 from ..hints import likely_p, low_precision_p, no_fma_p, parts_of_unlikely, unlikely_p
 from ..jaxprs.data_movement import object_array, row
-from ..jaxprs.equations import CALLS, callee, closed, scan_of, while_of
+from ..jaxprs.equations import CALLS, Equation, callee, closed, scan_of, while_of
 from . import single_precision
 from .context import LoweringContext, Rule, rule
 from .llvm_builder import Value
@@ -19,31 +19,31 @@ _LONGEST_PASS = 500  # operations of one that is written twice
 
 
 @rule(*CALLS)
-def _call(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _call(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     hinted = _HINTS.get(eqn.primitive, _plainly)
     return hinted(ctx, eqn, *xs)
 
 
-def _plainly(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _plainly(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     """A call, and a hint that does not apply."""
     return ctx.evaluate(callee(eqn), list(xs))
 
 
-def _likely(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
+def _likely(ctx: LoweringContext, eqn: Equation, x: LaneArray) -> list[LaneArray]:
     if not ctx.assumptions.trust_likely:
         return [x]
     ctx.assumptions.guards += [e for e in x.ravel() if not known(e)]
     return [object_array([e if known(e) else np.True_ for e in x.ravel()], x.shape)]
 
 
-def _no_fma(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
+def _no_fma(ctx: LoweringContext, eqn: Equation, x: LaneArray) -> list[LaneArray]:
     for e in x.ravel():
         if not known(e):
             ctx.code.forbid_fma(e)
     return [x]
 
 
-def _low_precision(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _low_precision(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     """In single precision, and back."""
     if not single_precision.is_supported(callee(eqn)):
         return _plainly(ctx, eqn, *xs)
@@ -53,7 +53,7 @@ def _low_precision(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneA
     return [object_array([single_precision.widen(ctx.code, e) for e in x.ravel()], x.shape) for x in out]
 
 
-def _unlikely(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _unlikely(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     """A branch, if there is a single condition. Under `vmap` there may be many: then all are computed."""
     conditions, otherwise = parts_of_unlikely(eqn, xs)
     if all(known(c) and not c for c in conditions.ravel()):
@@ -64,7 +64,7 @@ def _unlikely(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]
 
 
 def _branch(
-    ctx: LoweringContext, eqn: Any, condition: Any, instead: Sequence[LaneArray], *xs: LaneArray
+    ctx: LoweringContext, eqn: Equation, condition: Any, instead: Sequence[LaneArray], *xs: LaneArray
 ) -> list[LaneArray]:
     """Skipped if the condition holds for no member. If it holds for some, the others are unchanged."""
     code, scalar = ctx.code, ctx.scalars.apply
@@ -103,14 +103,14 @@ def _evaluated_if(ctx: LoweringContext, condition: Any, program: Any, xs: Sequen
 
 
 @rule("custom_linear_solve")
-def _linear_solve(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _linear_solve(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     start = lengths.matvec + lengths.vecmat
     return ctx.evaluate(closed(jaxprs.solve), [*xs[start : start + lengths.solve], *xs[sum(lengths) :]])
 
 
 @rule("cond")
-def _cond(ctx: LoweringContext, eqn: Any, index: LaneArray, *xs: LaneArray) -> list[LaneArray]:
+def _cond(ctx: LoweringContext, eqn: Equation, index: LaneArray, *xs: LaneArray) -> list[LaneArray]:
     """Compute all branches and select the result of one."""
     i, branches = index[()], [closed(b) for b in eqn.params["branches"]]
     if known(i):
@@ -137,7 +137,7 @@ def _chosen(scalar: Callable, p: LaneArray, a: LaneArray, b: LaneArray) -> LaneA
 
 
 @rule("scan")
-def _scan(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _scan(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     """Unrolled."""
     body, nc, nk, length, reverse = scan_of(eqn.params)
     constants, carry, rows = xs[:nc], xs[nc : nc + nk], xs[nc + nk :]
@@ -153,7 +153,7 @@ def _scan(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
 
 
 @rule("while")
-def _while(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _while(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     """Unroll a loop with a constant number of passes; otherwise write a loop, after a first pass if that is constant.
 
     Loops under `vmap` have one condition each: all iterate until the last is done, and

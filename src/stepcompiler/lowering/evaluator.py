@@ -25,7 +25,7 @@ from jax.extend import core as jex
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import MOVES, object_array
-from ..jaxprs.equations import eval_equation, live_equations, may_run_forever
+from ..jaxprs.equations import Equation, eval_equation, live_equations, may_run_forever
 from ..jaxprs.interpreter import Interpreter, typed_literal
 from ..jaxprs.numpy_eval import by_numpy
 from . import control_flow_rules, decomposed_primitives, indexing_rules, reduction_rules, scalar_ops
@@ -53,7 +53,7 @@ def lowering_context(code: Code, limit: int, stem: str = "%u", copies: int | Non
     shared, groups = SharedValues(stem), Groups(code, limit, copies)
     scalars = ScalarLowering(code, shared, groups)
 
-    def equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
+    def equation(jaxpr: jex.Jaxpr, eqn: Equation, xs: list[LaneArray]) -> list[LaneArray]:
         return lower_equation(context, jaxpr, eqn, xs)
 
     lanes = Interpreter(
@@ -67,7 +67,7 @@ def lowering_context(code: Code, limit: int, stem: str = "%u", copies: int | Non
     return context
 
 
-def lower_equation(ctx: LoweringContext, jaxpr: jex.Jaxpr, eqn: Any, xs: list[LaneArray]) -> list[LaneArray]:
+def lower_equation(ctx: LoweringContext, jaxpr: jex.Jaxpr, eqn: Equation, xs: list[LaneArray]) -> list[LaneArray]:
     """Lower one equation: by a rule if one is needed, else by JAX before the run."""
     name = eqn.primitive.name
     if not all(isinstance(v.aval.dtype, np.dtype) for v in eqn.outvars):  # keys have a type of JAX's own
@@ -87,7 +87,7 @@ def lower_equation(ctx: LoweringContext, jaxpr: jex.Jaxpr, eqn: Any, xs: list[La
     return RULES[name](ctx, eqn, *xs)
 
 
-def _elementwise(ctx: LoweringContext, eqn: Any, xs: list[LaneArray]) -> LaneArray:
+def _elementwise(ctx: LoweringContext, eqn: Equation, xs: list[LaneArray]) -> LaneArray:
     """An operation on each element."""
     aval, name, params = eqn.outvars[0].aval, eqn.primitive.name, eqn.params
     count = math.prod(aval.shape)
@@ -142,7 +142,7 @@ def _spread(x: LaneArray, shape: tuple[int, ...]) -> list[Any]:
     return [x[()]] * math.prod(shape) if x.ndim == 0 else list(np.broadcast_to(x, shape).flat)
 
 
-def _known_among(eqn: Any, xs: Sequence[list]) -> dict[int, Any]:
+def _known_among(eqn: Equation, xs: Sequence[list]) -> dict[int, Any]:
     """Fold an operation on the elements of constant vectors by NumPy, if it can."""
     at = [i for i, lanes in enumerate(zip(*xs, strict=True)) if all(map(known, lanes))]
     if not at:
@@ -156,7 +156,7 @@ def _known_among(eqn: Any, xs: Sequence[list]) -> dict[int, Any]:
         return dict(zip(at, np.asarray(does(*arrays), dtype), strict=True))
 
 
-def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[LaneArray]) -> list[LaneArray]:
+def _by_jax(jaxpr: jex.Jaxpr, eqn: Equation, xs: Sequence[LaneArray]) -> list[LaneArray]:
     """Evaluate an equation without varying operands: now if all are constant, else before the run."""
     arrays = _arrays(eqn, xs)
     if not all_known(*xs):
@@ -168,7 +168,7 @@ def _by_jax(jaxpr: jex.Jaxpr, eqn: Any, xs: Sequence[LaneArray]) -> list[LaneArr
         return [split(np.asarray(y)) for y in eval_equation(jaxpr, eqn, arrays)]
 
 
-def _arrays(eqn: Any, xs: Sequence[LaneArray]) -> list[Any]:
+def _arrays(eqn: Equation, xs: Sequence[LaneArray]) -> list[Any]:
     """Arrays of lanes that do not vary."""
 
     def one(x: LaneArray, dtype: Any) -> Any:

@@ -13,6 +13,7 @@ from jax.lax import GatherScatterMode
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array
+from ..jaxprs.equations import Equation
 from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray, known, number
 
@@ -113,7 +114,7 @@ class Choice:
 
 
 @rule("gather")
-def _gather(ctx: LoweringContext, eqn: Any, x: LaneArray, indices: LaneArray) -> list[LaneArray]:
+def _gather(ctx: LoweringContext, eqn: Equation, x: LaneArray, indices: LaneArray) -> list[LaneArray]:
     params, aval = eqn.params, eqn.outvars[0].aval
     dims, mode = params["dimension_numbers"], GatherScatterMode.from_any(params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
@@ -158,7 +159,9 @@ def _fill_value(value: Any, dtype: Any) -> Any:
 
 
 @rule(*_UPDATES, *(name.replace("-", "_") for name in _UPDATES))
-def _scatter(ctx: LoweringContext, eqn: Any, x: LaneArray, indices: LaneArray, updates: LaneArray) -> list[LaneArray]:
+def _scatter(
+    ctx: LoweringContext, eqn: Equation, x: LaneArray, indices: LaneArray, updates: LaneArray
+) -> list[LaneArray]:
     """Update after update; those whose window is not within bounds are dropped, or moved inside."""
     dims, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
     if mode == GatherScatterMode.ONE_HOT:
@@ -187,7 +190,7 @@ def _scatter(ctx: LoweringContext, eqn: Any, x: LaneArray, indices: LaneArray, u
 
 
 @rule("dynamic_slice")
-def _dynamic_slice(ctx: LoweringContext, eqn: Any, x: LaneArray, *start: LaneArray) -> list[LaneArray]:
+def _dynamic_slice(ctx: LoweringContext, eqn: Equation, x: LaneArray, *start: LaneArray) -> list[LaneArray]:
     sizes = eqn.params["slice_sizes"]
     lasts = [n - size for n, size in zip(x.shape, sizes, strict=True)]
     choice = Choice(ctx, [i[()] for i in start], lasts, clip=True)
@@ -200,7 +203,7 @@ def _dynamic_slice(ctx: LoweringContext, eqn: Any, x: LaneArray, *start: LaneArr
 
 @rule("dynamic_update_slice")
 def _dynamic_update_slice(
-    ctx: LoweringContext, eqn: Any, x: LaneArray, new: LaneArray, *start: LaneArray
+    ctx: LoweringContext, eqn: Equation, x: LaneArray, new: LaneArray, *start: LaneArray
 ) -> list[LaneArray]:
     lasts = [n - size for n, size in zip(x.shape, new.shape, strict=True)]
     choice = Choice(ctx, [i[()] for i in start], lasts, clip=True)

@@ -34,12 +34,15 @@ class Value:
         self.name, self.dtype = name, np.dtype(dtype)
 
 
+Operand = Value | np.generic  # of an instruction: a varying number or a constant
+
+
 class Product(NamedTuple):
     """± a b, and the names it went by, each of which must be used once."""
 
     block: str
-    a: Any
-    b: Any
+    a: Operand
+    b: Operand
     minus: bool
     names: tuple[str, ...]
 
@@ -50,7 +53,7 @@ class Sum(NamedTuple):
     block: str
     name: str
     op: str  # fadd or fsub
-    terms: tuple[Any, Any]
+    terms: tuple[Operand, Operand]
 
 
 class Code:
@@ -84,13 +87,13 @@ class Code:
             self._kinds[dtype] = TYPES[name] if self.width == 1 else f"<{self.width} x {TYPES[name]}>"
         return self._kinds[dtype]
 
-    def text(self, x: Any) -> str:
+    def text(self, x: Operand) -> str:
         """Return a value or constant as an operand, and count this use."""
         if isinstance(x, Value):
             self.uses[x.name] += 1
         return self.spelled(x)
 
-    def spelled(self, x: Any) -> str:
+    def spelled(self, x: Operand) -> str:
         """Return a value or constant as text."""
         if isinstance(x, Value):
             return x.name
@@ -132,7 +135,7 @@ class Code:
 
     # Products and sums of floating-point numbers.
 
-    def product(self, a: Any, b: Any) -> Value:
+    def product(self, a: Operand, b: Operand) -> Value:
         """a b."""
         value = self.write(f"fmul {self.kind(a.dtype)} {self.text(a)}, {self.text(b)}", a.dtype)
         self._products[value.name] = Product(self.block, a, b, False, (value.name,))
@@ -142,7 +145,7 @@ class Code:
         """From now on x is rounded before it is added to anything."""
         self._products.pop(getattr(x, "name", ""), None)
 
-    def negative(self, a: Any) -> Value:
+    def negative(self, a: Operand) -> Value:
         """−a."""
         value = self.write(f"fneg {self.kind(a.dtype)} {self.text(a)}", a.dtype)
         p = self._products.get(getattr(a, "name", ""))
@@ -150,7 +153,7 @@ class Code:
             self._products[value.name] = p._replace(minus=not p.minus, names=(*p.names, value.name))
         return value
 
-    def sum(self, op: str, a: Any, b: Any) -> Value:
+    def sum(self, op: str, a: Operand, b: Operand) -> Value:
         """a + b (fadd) or a − b (fsub)."""
         value = Value("%" + self.fresh(), a.dtype)
         for x in a, b:
@@ -171,7 +174,7 @@ class Code:
                 out += self._fused(line, joined.get(line.name))
         return out
 
-    def _alone(self, line: Sum, x: Any) -> Product | None:
+    def _alone(self, line: Sum, x: Operand) -> Product | None:
         """The product that a term of a sum is, if nothing else uses it."""
         p = self._products.get(getattr(x, "name", ""))
         return p if p is not None and p.block == line.block and all(self.uses[n] == 1 for n in p.names) else None
@@ -204,7 +207,7 @@ class Code:
                 return [*lines, *self._fma(line.name, p, minus and x is b, term)]
         return [f"  {line.name} = {line.op} {self.kind(a.dtype)} {self.spelled(a)}, {self.spelled(b)}"]
 
-    def _term(self, line: Sum, x: Any, minus: bool) -> tuple[list[str], str]:
+    def _term(self, line: Sum, x: Operand, minus: bool) -> tuple[list[str], str]:
         """± x, and the lines that it takes."""
         if not minus:
             return [], self.spelled(x)
@@ -226,21 +229,21 @@ class Code:
         one = f"{'f' if np.dtype(dtype).kind == 'f' else 'i'}{8 * np.dtype(dtype).itemsize}"
         return one if self.width == 1 else f"v{self.width}{one}"
 
-    def select(self, p: Any, a: Any, b: Any) -> Value:
+    def select(self, p: Operand, a: Operand, b: Operand) -> Value:
         """Return a where p is true, else b."""
         kind = self.kind(a.dtype)
         return self.write(
             f"select {self.kind(bool)} {self.text(p)}, {kind} {self.text(a)}, {kind} {self.text(b)}", a.dtype
         )
 
-    def all_lanes(self, p: Any, how: str) -> str:
+    def all_lanes(self, p: Operand, how: str) -> str:
         """Whether p is true for "and" all or "or" any of the members."""
         if self.width == 1:
             return self.text(p)
         kind = self.kind(bool)
         return self.write(f"call i1 @llvm.vector.reduce.{how}.v{self.width}i1({kind} {self.text(p)})", bool).name
 
-    def intrinsic(self, name: str, xs: Sequence[Any], more: str = "") -> Value:
+    def intrinsic(self, name: str, xs: Sequence[Operand], more: str = "") -> Value:
         """Call an LLVM intrinsic on numbers of one type."""
         dtype = xs[0].dtype
         kind = self.kind(dtype)
@@ -248,7 +251,7 @@ class Code:
         return self.write(f"call {kind} @llvm.{name}.{self.suffix(dtype)}({args}{more})", dtype)
 
 
-def _literal(x: Any) -> str:
+def _literal(x: np.generic) -> str:
     if x.dtype == bool:
         return "true" if x else "false"
     if x.dtype.kind == "f":

@@ -8,11 +8,11 @@ import numpy as np
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array, row
-from ..jaxprs.equations import closed
+from ..jaxprs.equations import Equation, closed
 from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray, number
 
-_REDUCTIONS = {
+REDUCTIONS = {
     "reduce_sum": "add",
     "reduce_prod": "mul",
     "reduce_max": "max",
@@ -24,7 +24,7 @@ _REDUCTIONS = {
 _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 
 
-def _of_nothing(name: str, dtype: Any) -> Any:
+def of_nothing(name: str, dtype: Any) -> Any:
     """The sum, product, largest … of no numbers at all."""
     if name == "mul":
         return number(1, dtype)
@@ -36,18 +36,18 @@ def _of_nothing(name: str, dtype: Any) -> Any:
     return number(-1 if name == "and" else 0, dtype)
 
 
-@rule(*_REDUCTIONS)
-def _reduce(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
-    name, axes, dtype = _REDUCTIONS[eqn.primitive.name], eqn.params["axes"], eqn.outvars[0].aval.dtype
+@rule(*REDUCTIONS)
+def _reduce(ctx: LoweringContext, eqn: Equation, x: LaneArray) -> list[LaneArray]:
+    name, axes, dtype = REDUCTIONS[eqn.primitive.name], eqn.params["axes"], eqn.outvars[0].aval.dtype
     kept = [a for a in range(x.ndim) if a not in axes]
     shape = tuple(x.shape[a] for a in kept)
     rows = x.transpose(*kept, *axes).reshape(math.prod(shape), math.prod(x.shape[a] for a in axes))
-    one = lambda i: ctx.scalars.tree_reduce(name, list(rows[i])) if rows.shape[1] else _of_nothing(name, dtype)
+    one = lambda i: ctx.scalars.tree_reduce(name, list(rows[i])) if rows.shape[1] else of_nothing(name, dtype)
     return [object_array(ctx.groups.each(one, shape), shape)]
 
 
 @rule("reduce")
-def _reduce_by(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _reduce_by(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     """Reduce element by element, by the program of the reduction."""
     body, axes, count = closed(eqn.params["jaxpr"]), eqn.params["dimensions"], len(xs) // 2
     kept = [a for a in range(xs[0].ndim) if a not in axes]
@@ -65,7 +65,7 @@ def _reduce_by(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray
 
 
 @rule(*_CUMULATIVE)
-def _cumulate(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
+def _cumulate(ctx: LoweringContext, eqn: Equation, x: LaneArray) -> list[LaneArray]:
     name, axis = _CUMULATIVE[eqn.primitive.name], eqn.params["axis"]
     rows = np.moveaxis(x, axis, 0).copy()
     order = range(len(rows))[:: -1 if eqn.params["reverse"] else 1]
@@ -76,7 +76,7 @@ def _cumulate(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
 
 
 @rule("dot_general")
-def _dot(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
+def _dot(ctx: LoweringContext, eqn: Equation, a: LaneArray, b: LaneArray) -> list[LaneArray]:
     (ca, cb), (ba, bb) = eqn.params["dimension_numbers"]
     dtype = eqn.outvars[0].aval.dtype
     fa = [i for i in range(a.ndim) if i not in (*ca, *ba)]
@@ -98,7 +98,7 @@ def _dot(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray) -> list[Lan
 
 
 @rule("argmax", "argmin")
-def _extreme(ctx: LoweringContext, eqn: Any, x: LaneArray) -> list[LaneArray]:
+def _extreme(ctx: LoweringContext, eqn: Equation, x: LaneArray) -> list[LaneArray]:
     """The first index of the largest or smallest element, or of the first NaN."""
     test = "gt" if eqn.primitive.name == "argmax" else "lt"
     (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
@@ -124,7 +124,7 @@ def _before(ctx: LoweringContext, test: str, x: Any, y: Any) -> Any:
 
 
 @rule("sort")
-def _sort(ctx: LoweringContext, eqn: Any, *xs: LaneArray) -> list[LaneArray]:
+def _sort(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
     """Swap neighbours in the wrong order, by the first key, then by the next; the sort is stable.
 
     Zeros are equal whatever their sign, and NaN comes last.
@@ -160,7 +160,7 @@ def _precedes(ctx: LoweringContext, pairs: list[tuple[Any, Any]]) -> Any:
 
 
 @rule("triangular_solve")
-def _triangular_solve(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray) -> list[LaneArray]:
+def _triangular_solve(ctx: LoweringContext, eqn: Equation, a: LaneArray, b: LaneArray) -> list[LaneArray]:
     """By substitution."""
     params = eqn.params
     if a.ndim != 2 or params["conjugate_a"]:
@@ -178,4 +178,4 @@ def _triangular_solve(ctx: LoweringContext, eqn: Any, a: LaneArray, b: LaneArray
     return [b if params["left_side"] else b.T]
 
 
-FOLDED = frozenset([*_REDUCTIONS, "dot_general"])  # their rules apply even if nothing varies
+FOLDED = frozenset([*REDUCTIONS, "dot_general"])  # their rules apply even if nothing varies

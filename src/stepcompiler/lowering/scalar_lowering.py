@@ -63,7 +63,7 @@ class ScalarLowering:
         if self.low_precision:
             dtype, xs = single_precision.narrow_operands(self.code, name, dtype, xs)
         written = scalar_ops.write(self.code, name, params, dtype, xs)
-        if scaled:
+        if scaled and isinstance(written, Value):
             self._scaled[written.name] = scaled
         self.groups.spend(scalar_ops.size(self.code, name))
         return written

@@ -1,16 +1,18 @@
 """JAX's operations on single numbers, as code: one rule a primitive, found by its name."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .. import mathematics
 from ..errors import NotCompilable
-from .llvm_builder import Code, Value
-from .scalar_kinds import known, number
+from .llvm_builder import Code, Operand, Value
+from .scalar_kinds import number
 
-Rule = Callable[..., Any]  # (code, params, result type, operands …) → value
+Params = dict[str, Any]  # of an equation
+Rule = Callable[Concatenate[Code, Params, np.dtype, ...], Operand]  # (code, params, result type, operands …)
 
 _COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _INTEGERS = {"add": "add", "add_any": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
@@ -18,7 +20,7 @@ _INTRINSIC = {"abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "
 _ROUND = ("round", "roundeven")  # JAX's rounding methods: away from zero, to even
 
 
-def write(code: Code, name: str, params: dict, dtype: Any, xs: Sequence[Any]) -> Any:
+def write(code: Code, name: str, params: Params, dtype: DTypeLike, xs: Sequence[Operand]) -> Operand:
     """The operation of JAX's with this name."""
     table = REALS if xs[0].dtype.kind == "f" else INTEGERS
     rule = table.get(name) or COMMON.get(name)
@@ -45,7 +47,7 @@ def _plain(op: str) -> Rule:
 
 
 def _comparison(test: str) -> Rule:
-    def rule(code: Code, params: dict, dtype: Any, x: Any, y: Any) -> Value:
+    def rule(code: Code, params: Params, dtype: np.dtype, x: Operand, y: Operand) -> Value:
         if x.dtype.kind == "f":
             op = f"fcmp {test}"
         elif test[1:] in ("eq", "ne"):
@@ -60,7 +62,7 @@ def _comparison(test: str) -> Rule:
 def _total(test: str) -> Rule:
     """Comparison in the order of all floating-point numbers: −NaN, −∞, …, −0, 0, …, ∞, NaN."""
 
-    def rule(code: Code, params: dict, dtype: Any, *xs: Any) -> Value:
+    def rule(code: Code, params: Params, dtype: np.dtype, *xs: Operand) -> Operand:
         integer = np.dtype(f"int{8 * xs[0].dtype.itemsize}")
         ranks = []
         for x in xs:
@@ -81,7 +83,7 @@ def _function(name: str) -> Rule:
     return lambda code, params, dtype, *xs: mathematics.write(code, name, [converted(code, x, dtype) for x in xs])
 
 
-def converted(code: Code, x: Any, dtype: Any) -> Any:
+def converted(code: Code, x: Operand, dtype: DTypeLike) -> Operand:
     """Convert x to another type; as integers, NaN becomes 0, and values out of range are clipped."""
     old, new = x.dtype, np.dtype(dtype)
     if old == new:
@@ -105,7 +107,7 @@ def converted(code: Code, x: Any, dtype: Any) -> Any:
     return code.write(f"{op} {code.kind(old)} {code.text(x)} to {code.kind(new)}", new)
 
 
-def _to_integer(code: Code, x: Any) -> Any:
+def _to_integer(code: Code, x: Operand) -> Operand:
     """Convert to a 64-bit integer in SIMD lanes; LLVM's own function handles one member after the other."""
     limit = np.iinfo(np.int64)
     ends = [(test, number(end, float), number(end, np.int64)) for test, end in (("ge", limit.max), ("le", limit.min))]
@@ -118,7 +120,7 @@ def _to_integer(code: Code, x: Any) -> Any:
     return out
 
 
-def _integer_pow(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _integer_pow(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     """Repeated squaring."""
     exponent, power, out = abs(params["y"]), x, None
     while exponent:
@@ -132,27 +134,27 @@ def _integer_pow(code: Code, params: dict, dtype: Any, x: Any) -> Any:
     return write(code, "div", {}, dtype, [number(1, dtype), out]) if params["y"] < 0 else out
 
 
-def _sign(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _sign(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     """±1; 0, −0 and NaN are unchanged."""
     zero = number(0, dtype)
     up, down = (write(code, test, {}, bool, [x, zero]) for test in ("gt", "lt"))
     return code.select(up, number(1, dtype), code.select(down, number(-1, dtype), x))
 
 
-def _integer_sign(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _integer_sign(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     if dtype.kind == "u":
         return converted(code, write(code, "ne", {}, bool, [x, number(0, dtype)]), dtype)
     return _sign(code, params, dtype, x)
 
 
-def _absolute(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _absolute(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     if dtype.kind != "i":
         return x
     negative = write(code, "lt", {}, bool, [x, number(0, dtype)])
     return code.select(negative, write(code, "neg", {}, dtype, [x]), x)
 
 
-def _quotient(code: Code, params: dict, dtype: Any, x: Any, y: Any) -> Any:
+def _quotient(code: Code, params: Params, dtype: np.dtype, x: Operand, y: Operand) -> Operand:
     """Divide integers as XLA does: x/0 = −1. The processor traps for this case and for −2⁶³/(−1)."""
     zero, safe = _safe_divisor(code, dtype, x, y)
     op = "sdiv" if dtype.kind == "i" else "udiv"
@@ -160,13 +162,13 @@ def _quotient(code: Code, params: dict, dtype: Any, x: Any, y: Any) -> Any:
     return code.select(zero, number(-1, dtype), quotient)
 
 
-def _rest(code: Code, params: dict, dtype: Any, x: Any, y: Any) -> Any:
+def _rest(code: Code, params: Params, dtype: np.dtype, x: Operand, y: Operand) -> Operand:
     zero, safe = _safe_divisor(code, dtype, x, y)
     op = "srem" if dtype.kind == "i" else "urem"
     return code.select(zero, x, code.write(f"{op} {code.kind(dtype)} {code.text(x)}, {code.text(safe)}", dtype))
 
 
-def _safe_divisor(code: Code, dtype: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _safe_divisor(code: Code, dtype: Any, x: Operand, y: Operand) -> tuple[Operand, Operand]:
     """Return whether y is zero, and 1 where a division by y would trap, else y."""
     zero = unsafe = write(code, "eq", {}, bool, [y, number(0, dtype)])
     if dtype.kind == "i":
@@ -179,9 +181,9 @@ def _safe_divisor(code: Code, dtype: Any, x: Any, y: Any) -> tuple[Any, Any]:
 def _shift(op: str) -> Rule:
     """By as many bits as there are, or more, everything is shifted out; LLVM leaves that undefined."""
 
-    def rule(code: Code, params: dict, dtype: Any, x: Any, y: Any) -> Any:
+    def rule(code: Code, params: Params, dtype: np.dtype, x: Operand, y: Operand) -> Operand:
         bits = 8 * dtype.itemsize
-        if known(y) and 0 <= y < bits:
+        if not isinstance(y, Value) and 0 <= int(y) < bits:
             return _plain(op)(code, params, dtype, x, y)
         unsigned = np.dtype(f"u{dtype.name.removeprefix('u')}")
         inside = write(code, "lt", {}, bool, [converted(code, y, unsigned), number(bits, unsigned)])
@@ -192,7 +194,7 @@ def _shift(op: str) -> Rule:
     return rule
 
 
-def _not(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _not(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     ones = np.True_ if x.dtype == bool else number(-1, x.dtype)
     return _plain("xor")(code, params, dtype, x, ones)
 
@@ -201,24 +203,24 @@ def _larger(test: str) -> Rule:
     return lambda code, params, dtype, x, y: code.select(write(code, test, {}, bool, [x, y]), x, y)
 
 
-def _select_n(code: Code, params: dict, dtype: Any, p: Any, *cases: Any) -> Any:
+def _select_n(code: Code, params: Params, dtype: np.dtype, p: Operand, *cases: Operand) -> Operand:
     if p.dtype == bool:
-        return code.select(_not(code, {}, bool, p), *cases)
+        return code.select(_not(code, {}, np.dtype(bool), p), *cases)
     out = cases[-1]
     for i in reversed(range(len(cases) - 1)):
         out = code.select(write(code, "eq", {}, bool, [p, number(i, p.dtype)]), cases[i], out)
     return out
 
 
-def _clamp(code: Code, params: dict, dtype: Any, low: Any, x: Any, high: Any) -> Any:
+def _clamp(code: Code, params: Params, dtype: np.dtype, low: Operand, x: Operand, high: Operand) -> Operand:
     return write(code, "min", {}, dtype, [write(code, "max", {}, dtype, [low, x]), high])
 
 
-def _finite(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _finite(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     return write(code, "lt", {}, bool, [code.intrinsic("fabs", [x]), number(np.inf, x.dtype)])
 
 
-def _bits(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _bits(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     if dtype.itemsize != x.dtype.itemsize or bool in (x.dtype, dtype):
         raise NotCompilable.operation("bitcast_convert_type", f" from {x.dtype} to {dtype}")
     if dtype.kind in "iu" and x.dtype.kind in "iu":
@@ -226,7 +228,7 @@ def _bits(code: Code, params: dict, dtype: Any, x: Any) -> Any:
     return code.write(f"bitcast {code.kind(x.dtype)} {code.text(x)} to {code.kind(dtype)}", dtype)
 
 
-def _reciprocal_root(code: Code, params: dict, dtype: Any, x: Any) -> Any:
+def _reciprocal_root(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
     return write(code, "div", {}, dtype, [number(1, dtype), code.intrinsic("sqrt", [x])])
 
 

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cache
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -86,6 +86,25 @@ class Cpu:
         """A CPU runs all code."""
 
 
+class LoopArguments(NamedTuple):
+    """The arguments of the machine code, in its order: counts, then addresses (0 for arrays that it does not read)."""
+
+    groups: int
+    stop: int
+    base: int  # the first step of the path
+    every: int
+    first: int  # the first slot
+    rows: int  # of the path
+    slots: int
+    n: int
+    state: int
+    shared: int
+    member: int
+    path: int
+    saved: int
+    added: int
+
+
 class CpuExecutable:
     """Machine code that takes the steps n … stop − 1 of groups of `width` members, one group after the other.
 
@@ -98,7 +117,9 @@ class CpuExecutable:
         self._engine, address = compiled(text)
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         self.key, self.address = _key_of(text), address
-        self._function = ctypes.CFUNCTYPE(None, *[integer] * 7, *[pointer] * 7)(address)
+        counts = LoopArguments._fields.index("n")
+        addresses = len(LoopArguments._fields) - counts
+        self._function = ctypes.CFUNCTYPE(None, *[integer] * counts, *[pointer] * addresses)(address)
 
     def run(self, buffers: Buffers, stop: int, every: int) -> None:
         """Take steps, updating `buffers.n`, `buffers.state` and `buffers.saved` in place."""
@@ -106,18 +127,15 @@ class CpuExecutable:
         self._check(b, stop, every)
         shared, member, path = (np.ascontiguousarray(a) for a in (b.shared, b.member, b.path))
         at = lambda a: 0 if a is None else a.ctypes.data
-        self.run_at(
-            len(b.n), stop, b.first_path_step, every, b.first_slot, b.path.shape[1], b.saved.shape[1],
-            at(b.n), at(b.state), shared, at(member), at(path), at(b.saved), at(b.added),
-        )  # fmt: skip
+        self.run_at(LoopArguments(
+            groups=len(b.n), stop=stop, base=b.first_path_step, every=every, first=b.first_slot, rows=b.path.shape[1],
+            slots=b.saved.shape[1], n=at(b.n), state=at(b.state), shared=at(shared), member=at(member), path=at(path),
+            saved=at(b.saved), added=at(b.added),
+        ))  # fmt: skip
 
-    def run_at(
-        self, groups: int, stop: int, base: int, every: int, first: int, rows: int, slots: int, n: int, state: int,
-        shared: np.ndarray, member: int, path: int, saved: int, added: int,
-    ) -> None:  # fmt: skip
-        """The same, by addresses that the caller has checked."""
-        counts = groups, stop, base, every, first, rows, slots
-        self._function(*counts, n, state, shared.ctypes.data, member, path, saved, added)
+    def run_at(self, arguments: LoopArguments) -> None:
+        """Run on memory that the caller has checked."""
+        self._function(*arguments)
 
     def _check(self, b: Buffers, stop: int, every: int) -> None:
         """Raise ValueError unless all memory that the code reads and writes is there."""
@@ -142,11 +160,9 @@ class CpuExecutable:
             raise ValueError(f"The path has the steps {first} … {end - 1}, but the run takes {b.n.min()} … {stop - 1}.")
         added = None if b.added is None else b.added.shape
         if sizes.added and added != (groups, b.saved.shape[1], sizes.added, width):
-            raise ValueError(f"A kernel that adds {sizes.added} words needs them for each slot, not {added}.")
+            raise ValueError(f"A kernel that adds {sizes.added} words needs them for each saved row, not {added}.")
         if sizes.saved and stop // every - b.first_slot > b.saved.shape[1]:
-            raise ValueError(
-                f"The buffers have {b.saved.shape[1]} slots, but {stop // every - b.first_slot} are saved."
-            )
+            raise ValueError(f"The buffers have {b.saved.shape[1]} rows, but {stop // every - b.first_slot} are saved.")
 
 
 def _key_of(text: str) -> int:

@@ -5,6 +5,9 @@ belong to the elements of one array (`Group`). Here eight of them become one, in
 results are bitwise identical with and without packs. Operands of scalar operations are extracted from their packs.
 Operands in other lanes are shuffled. Loops carry packs.
 
+Measured on steps of 16 spins in one process: 0.80 µs with packs, 1.22 µs with LLVM's own SLP vectoriser, 1.76 µs with
+neither. LLVM's also slows the heavy top by 6 %.
+
 Packs run along the copies: an array of the shape (copies, 3), or (3 · copies,), has three rows, divided into packs of
 eight.
 """

@@ -32,6 +32,14 @@ def test_exponentials_of_any_size(size):
     np.testing.assert_allclose(u @ u.conj().T, np.eye(3), rtol=0, atol=1e-14 * max(1.0, size))
 
 
+@pytest.mark.parametrize("size", [0.9, 70.0, 3000.0, 5000.0])
+def test_exponentials_in_large_dimensions_take_substeps_up_to_norm_4096(size):
+    a, v = random_skew(24, size), np.random.default_rng(1).standard_normal(24)
+    out = jax.jit(taylor)(a, np.sum(a * a), v)
+    expected = np.full(24, np.nan) if size > 4096 else scipy.linalg.expm(a) @ v
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-14 * max(1.0, size))
+
+
 def test_beyond_all_sizes_they_are_nan():
     """And known to be at once: 10¹² substeps would take days."""
     a = random_skew(6, 1e12)

@@ -18,9 +18,9 @@ from coadjoint.store.interrupts import Stopped, terminable
 COMMAND = """
 import sys
 from coadjoint.command.cli import app
-from coadjoint.runtime import loop
-from coadjoint.store import store_sink
-store_sink._SECONDS, store_sink._SHARE, loop._FIRST_CHUNK, loop._LARGEST_CHUNK = 0.0, 0, 64, 64  # commits often
+from coadjoint.runtime import tuning
+often = dict(checkpoint_seconds=0.0, checkpoint_share=0, first_chunk=64, largest_chunk=64)
+tuning._current = tuning.Tuning(**often)
 sys.exit(app())
 """
 EXPERIMENT = """

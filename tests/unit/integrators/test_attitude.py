@@ -359,3 +359,10 @@ def test_words():
     assert all(row.conserves == () or row.conserves == ("time symmetry",) for row in cj.recommend(TOP))
     sol = cj.solve(cj.System(cj.SO3(), kinetic), START, t1=0.2, dt=0.1, save=lambda mu, t: t)
     np.testing.assert_array_equal(sol.saved, sol.t)
+
+
+def test_quaternions_that_are_no_rotations():
+    with pytest.raises(ValueError, match="finite quaternions other than 0"):
+        cj.quaternion_to_rotation([0.0, 0.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match=r"shape \(\.\.\., 4\), not \(3,\)"):
+        cj.quaternion_to_rotation([1.0, 0.0, 0.0])

@@ -324,3 +324,8 @@ def test_su_spins_on_the_right_follow_schroedinger():
     exact = np.einsum("si,aij,sj->sa", z.conj(), S, z).real
     end = cj.solve(system, start, t1=t1, dt=0.05, integrator=cj.RKMK("rk4"), backend="xla").mu[-1]
     np.testing.assert_allclose(cj.models.expectations(end, S), exact, atol=1e-5)
+
+
+def test_an_unknown_argument_is_named_with_the_known_ones():
+    with pytest.raises(TypeError, match=r"sine_euler\(\): .*'rotation'. Its arguments are n, noise_modes, .*screening"):
+        cj.models.sine_euler(17, rotation=0.5)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import coadjoint as cj
 from coadjoint.command.cli import app
 from coadjoint.report import figures
+from coadjoint.report.fluids import _guides
 from coadjoint.report.selection import Selection
 
 TOP = {"name": "heavy_top", "alpha": [0.1, 0.1, 0.1]}
@@ -144,6 +146,28 @@ def test_figures_of_a_forced_fluid(stores):
     boxes = [ax.title.get_window_extent() for ax in field.axes[:3]]
     assert not any(box.overlaps(field._suptitle.get_window_extent()) for box in boxes)
     assert all(ax.get_tightbbox().x0 >= 0 and ax.get_tightbbox().y0 >= 0 for ax in field.axes)
+    (ax,) = draw(stores, "forced", "casimirs").axes  # they are not conserved: the axis holds the changes only
+    changes = np.concatenate([line.get_ydata() for line in curves(ax)])
+    assert ax.get_ylim()[0] > 0.1 * np.nanmin(changes)
+    dots = [line for line in curves(ax) if line.get_marker() == "."]
+    assert dots and all(line.get_linestyle() == "None" for line in dots)
     said = command("info", stores / "forced.zarr")
     assert "sine_euler on SU" in said and "Dissipative" not in said
     assert "casimirs  not conserved: the system has dissipation or forcing" in said
+
+
+@pytest.mark.parametrize(
+    "slope, forced, guides",
+    [(-3.2, None, ["$k^{-3}$"]), (-1.5, None, []), (-3.2, (4, 5), ["$k^{-3}$"]), (-9.0, (4, 5), [])],
+)
+def test_power_laws_are_drawn_along_the_data(slope, forced, guides):
+    """At 1.5 times the spectrum on average, over the shells where the law applies, and only if it is close."""
+    ax, k = Figure().subplots(), np.arange(1, 33)
+    spectrum = 0.3 * k**slope
+    _guides(ax, k, spectrum, forced)
+    assert [text.get_text() for text in ax.texts if "-3" in text.get_text()][:1] == guides
+    if guides:
+        low, high = np.rint(ax.lines[0].get_xdata()).astype(int)
+        assert low == (6 if forced is None else 5) and high == (24 if forced is None else 20)
+        ends = ax.lines[0].get_ydata() / spectrum[[low - 1, high - 1]]
+        assert np.all((ends > 1.2) & (ends < 1.9))

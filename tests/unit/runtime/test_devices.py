@@ -106,11 +106,11 @@ assert off(here.mu[0], here.mu[-1]) > 1e-2
 """
 TOGETHER = """
 import errno, signal, traceback
-from coadjoint.runtime import loop
+from coadjoint.runtime import loop, tuning
 from coadjoint.runtime.executors import ClusterError
 from coadjoint.store import store_sink
 from coadjoint.store.checkpoints import Checkpoints
-loop._FIRST_CHUNK, loop._CHUNK_SECONDS, store_sink._BUFFER = 1, 0.0, 0  # a commit every step
+tuning._current = tuning.Tuning(first_chunk=1, chunk_seconds=0.0, buffer_bytes=0)  # a commit every step
 system, W = sphere(17)
 run = dict(dt=0.1, save_every=2, integrator=cj.IsospectralMidpoint())  # half as long to compile as TMK
 save_piece, wanted = Checkpoints.save_piece, store_sink.BatchSink._wanted

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from processes import Process
+from tuned import tune
 
 import coadjoint as cj
-from coadjoint.runtime import loop, plan, reduction_tree
-from coadjoint.runtime.backends import native
+from coadjoint.runtime import loop, reduction_tree
 
 EM = cj.EulerMaruyamaMK()
 SYSTEM = cj.System(
@@ -147,7 +147,7 @@ def test_the_number_of_members_changes_nothing():
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of two members: five members need three, the last one half empty."""
-    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", 2)
+    tune(monkeypatch, max_batch_size=2)
 
 
 def test_tiles_hold_all_members(ens, small_tiles):
@@ -174,7 +174,8 @@ import hashlib, sys, warnings
 warnings.simplefilter("error")
 import numpy as np, jax
 import coadjoint as cj
-sys.modules["coadjoint.runtime.plan"].MAX_BATCH_SIZE = 4
+from coadjoint.runtime import tuning
+tuning._current = tuning.Tuning(max_batch_size=4)
 system, mu0 = cj.models.rigid_body(alpha=(0.3, 0.2, 0.5))
 options = dict(members=11, t1=1.0, dt=0.05, key=3, integrator=cj.EulerMaruyamaMK())
 ens = cj.ensemble(system, mu0, **options)
@@ -201,7 +202,7 @@ print(len(jax.local_devices()), digest.hexdigest())
 
 @pytest.mark.parametrize("tile", [1024, 2])
 def test_mean(ens, tile, monkeypatch):
-    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", tile)
+    tune(monkeypatch, max_batch_size=tile)
     got = ensemble(reduce=cj.Mean())
     assert set(got.reduced) == {"mean", "variance", "standard_error"}
     close(got.reduced["mean"], ens.mu.mean(axis=0))
@@ -215,7 +216,7 @@ def test_mean(ens, tile, monkeypatch):
 
 @pytest.mark.parametrize("tile", [1024, 2])
 def test_covariance(ens, tile, monkeypatch):
-    monkeypatch.setattr(plan, "MAX_BATCH_SIZE", tile)
+    tune(monkeypatch, max_batch_size=tile)
     got = ensemble(reduce=cj.Covariance()).reduced
     assert got["mean"].shape == (21, 3) and got["covariance"].shape == (21, 3, 3)
     close(got["mean"], ens.mu.mean(axis=0))
@@ -372,7 +373,7 @@ def test_tiles_of_few_steps_are_stepped_as_one(monkeypatch):
     run_batches = loop.run_batches
     monkeypatch.setattr(loop, "run_batches", lambda *args: begun.append(args[1]) or run_batches(*args))
     together = cj.ensemble(top, mu0, **run)
-    monkeypatch.setattr(native, "_MOST", 1)
+    tune(monkeypatch, batches_per_launch=1)
     alone = cj.ensemble(top, mu0, **run)
     sizes = [len(numbers) for numbers in begun]
     assert sorted(sizes[:9]) == [1] + [2] * 8 and sizes[9:] == [1] * 17  # by two threads, in any order

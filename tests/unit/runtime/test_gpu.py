@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
-from coadjoint.runtime import plan as plans
 from coadjoint.runtime import planning
 from coadjoint.runtime.backends import gpu_runtime, native_gpu
 from coadjoint.runtime.backends.step_kernels import kernel_for
@@ -24,8 +24,7 @@ def emulated(monkeypatch):
     """Tiles of eight members, two of them as one, on two GPUs that are none."""
     machine = gpu_runtime.EmulatedGpu(2)
     monkeypatch.setattr(gpu_runtime, "detect", lambda: machine)
-    monkeypatch.setattr(plans, "MAX_BATCH_SIZE", 8)
-    monkeypatch.setattr(native_gpu, "TOGETHER", 16)
+    tune(monkeypatch, max_batch_size=8, gpu_launch_members=16)
     return machine
 
 
@@ -155,8 +154,7 @@ def test_large_ensembles_take_the_gpu_by_themselves(emulated, monkeypatch):
     system, mu0 = spinning()
     options = {**RUN, "integrator": cj.HeunMK()}
     assert cj.ensemble(system, mu0, **options).stats.backend == "native"
-    monkeypatch.setattr(native_gpu, "FEWEST", 16)
-    monkeypatch.setattr(native_gpu, "_START", 0.0)
+    tune(monkeypatch, gpu_members=16, gpu_seconds=0.0)
     assert cj.ensemble(system, mu0, **options).stats.backend == "native-gpu"
     given = cj.ensemble(
         system, mu0, **(options | {"key": None}), driver=cj.Increments(np.full((21, 2), 0.1))
@@ -182,8 +180,7 @@ def test_a_step_too_long_for_a_thread_is_refused(emulated, monkeypatch):
     """Asked for by name, a longer one is taken, slow as it is."""
     system = cj.System(cj.SO3(), lambda m: jnp.sum(m**6) + m[0], [cj.salt([0.1, 0.2, 0.3])])
     run = {"integrator": cj.HeunMK(), **RUN}
-    monkeypatch.setattr("coadjoint.runtime.backends.native_gpu.FEWEST", 1)
-    monkeypatch.setattr("coadjoint.runtime.backends.native_gpu._START", 0.0)
+    tune(monkeypatch, gpu_members=1, gpu_seconds=0.0)
     assert cj.ensemble(system, np.ones(3), **run).stats.backend == "native-gpu"
     monkeypatch.setattr("coadjoint.runtime.backends.native_gpu.LONGEST", 60)
     assert cj.ensemble(system, np.ones(3), **run).stats.backend == "native"
@@ -281,11 +278,11 @@ def test_parts_are_of_whole_waves(emulated, monkeypatch):
     """Each but the last one fills the GPU: 64 threads at once here, so 192 of at most 200 members."""
     monkeypatch.setattr(emulated, "processors", 2)
     monkeypatch.setattr(native_gpu, "RESIDENT", 32)
-    monkeypatch.setattr(native_gpu, "TOGETHER", 200)
+    tune(monkeypatch, gpu_launch_members=200)
     counts = []
-    step = native_gpu.GpuStepper
+    step = native_gpu.GpuMemory
     monkeypatch.setattr(
-        native_gpu, "GpuStepper", lambda p, tile, *rest: (counts.append(tile.n_members), step(p, tile, *rest))[1]
+        native_gpu, "GpuMemory", lambda p, tile, *rest: (counts.append(tile.n_members), step(p, tile, *rest))[1]
     )
     system, mu0 = spinning()
     same_on_both(system, mu0, **(RUN | {"members": 500}), integrator=cj.HeunMK())

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from algebras import SO4
+from tuned import tune
 
 import coadjoint as cj
 
@@ -76,7 +77,7 @@ def test_the_identity_changes_no_bit_and_a_run_can_be_continued():
 
 def test_ensembles_stores_backends_and_files(tmp_path, monkeypatch):
     """By member or for all, native and XLA, memory, store, resumed half-way, made again from the store alone."""
-    monkeypatch.setattr("coadjoint.runtime.plan.MAX_BATCH_SIZE", 2)
+    tune(monkeypatch, max_batch_size=2)
     system, mu0 = cj.models.rigid_body()
     _, _, g0 = start(cj.SO3())
     each = np.stack([start(cj.SO3(), k)[2] for k in range(5)])
@@ -145,9 +146,23 @@ def test_what_is_not_in_the_group(algebra, g0, error, message):
 def test_what_else_is_wrong():
     h, mu0, g0 = start(cj.SO3())
     system = cj.System(cj.SO3(), h)
-    with pytest.raises(ValueError, match="with group=True: give that too"):
+    with pytest.raises(ValueError, match="does not compute it"):
         cj.solve(system, mu0, g0=g0, **RUN | {"group": False})
     with pytest.raises(ValueError, match=r"or \(4, 3, 3\) to lead with members, not \(5, 3, 3\)"):
         cj.ensemble(system, mu0, members=4, g0=np.stack([g0] * 5), **RUN)
     with pytest.raises(ValueError, match="g0 of member 2 is not in the group"):
         cj.ensemble(system, mu0, members=4, g0=np.stack([g0, g0, TWICE, g0]), **RUN)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_quick_test_of_a_stack_of_products(count):
+    """Rotations beside commutative parts: a correct stack passes, one wrong factor of one member does not."""
+    plain = cj.StructureConstants(np.zeros((2, 2, 2)))
+    algebra = cj.Product(*[cj.SO3()] * count, plain)
+    lead = (4,) if count == 1 else (4, count)
+    turns, rest = np.tile(np.eye(3), (*lead, 1, 1)), np.tile(np.eye(2), (4, 1, 1))
+    assert algebra.in_group((turns, rest))
+    turns[(2,) if count == 1 else (2, 1)] *= 2
+    assert not algebra.in_group((turns, rest))
+    turns[(2,) if count == 1 else (2, 1)] /= 2
+    assert not algebra.in_group((turns, 2 * rest))

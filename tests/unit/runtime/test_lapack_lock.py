@@ -17,15 +17,14 @@ PROGRAM = """
 import sys
 import coadjoint as cj
 from coadjoint.command import progress
-from coadjoint.runtime import loop, plan
-from coadjoint.store import store_sink
+from coadjoint.runtime import tuning
 
-loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 4
-store_sink._SECONDS, store_sink._SHARE, progress._SELDOM = 0.0, 0, 0.0
+progress._SELDOM = 0.0
+tuning._current = tuning.Tuning(first_chunk=4, largest_chunk=4, checkpoint_seconds=0.0, checkpoint_share=0)
 system, W0 = cj.models.sine_euler(n=17)  # steps by LU, of as many matrices as larger ones would be
 options = dict(t1=0.2, dt=0.01, key=0, integrator=cj.IsospectralMidpoint(solver="fixed_point"))
 cj.ensemble(system, W0, members=20, out=sys.argv[1], progress=True, **options)
-plan.MAX_BATCH_SIZE = 32  # two tiles in two threads
+tuning._current = tuning.replace(tuning.current(), max_batch_size=32)  # two tiles in two threads
 cj.ensemble(system, W0, members=64, save_every=20, **options)
 print("done")
 """

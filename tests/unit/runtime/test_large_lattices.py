@@ -1,15 +1,17 @@
 """Lattices so large that memory is what they cost: by XLA, and as sweeps of native code over their sites."""
 
+import re
 from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
 from coadjoint.runtime import loop
-from coadjoint.runtime.backends import lattice_backend, site_kernel, step_kernels, xla
+from coadjoint.runtime.backends import lattice_backend, site_kernel, xla
 from stepcompiler.lattices.lattice_lowering import OneSite
 from stepcompiler.lattices.site_values import PerSite
 
@@ -60,8 +62,7 @@ def test_both_backends_agree_and_the_fast_one_is_taken(bath):
 @pytest.fixture
 def sweeps(monkeypatch):
     """Native code takes small lattices by sweeps, too: one program for all sites is too long."""
-    monkeypatch.setattr(lattice_backend, "FEWEST", 16)
-    monkeypatch.setattr(step_kernels, "OPERATIONS", 10)
+    tune(monkeypatch, lattice_copies=16, native_operations=10)
 
 
 def a_bath(sides=SIDES, **options):
@@ -158,7 +159,7 @@ def test_threads_change_nothing(sweeps, monkeypatch):
     """Groups of eight sites are shared out."""
     system, start = a_bath()
     alone = run(system, start)
-    monkeypatch.setattr(site_kernel, "_SHARE", 8)
+    tune(monkeypatch, sites_per_thread=8)
     monkeypatch.setattr(site_kernel, "cores", lambda: 3)
     np.testing.assert_array_equal(run(system, start).mu, alone.mu)
 
@@ -209,14 +210,27 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_the_same_at_every_site_is_refused_with_the_reason(sweeps, case):
-    """And goes by XLA."""
+def refused(case):
     method, h, reason = REFUSED[case]
     system = cj.System(cj.Product(cj.SO3(), copies=SITES), h or (lambda mu: jnp.sum(mu**2)))
-    start = cj.models.spin_lattice(SIDES)[1]
-    with pytest.raises(ValueError, match=reason):
-        run(system, start, integrator=method)
+    return system, cj.models.spin_lattice(SIDES)[1], method, reason
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_the_same_at_every_site_has_no_sweeps_and_the_reason_is_stated(sweeps, monkeypatch, case):
+    system, start, method, reason = refused(case)
+    found, prepare = [], lattice_backend.prepare
+    monkeypatch.setattr(lattice_backend, "prepare", lambda *args: found.append(prepare(*args)) or found[-1])
+    run(system, start, "auto", integrator=method, t1=DT)
+    assert re.search(reason, found[0].reason)
+
+
+@pytest.mark.parametrize("case", ["TMK", "mean field", "open"])
+def test_what_is_not_the_same_at_every_site_runs_as_loops_over_arrays(sweeps, case):
+    system, start, method, _ = refused(case)
+    native, xla = (run(system, start, backend, integrator=method) for backend in ("native", "xla"))
+    assert native.stats.backend == "native"
+    np.testing.assert_allclose(native.mu, xla.mu, rtol=0, atol=2e-13)
 
 
 def test_neighbours_are_found_from_where_numbers_come():
@@ -235,3 +249,18 @@ def test_neighbours_are_found_from_where_numbers_come():
     (relation,) = one.places.relations.values()
     y, x = np.divmod(np.arange(SITES), 7)
     np.testing.assert_array_equal(relation.table, 7 * y + (x + 3) % 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["su_spins", "spin_lattice"])
+def test_lattices_above_the_limit_run_natively(model):
+    """SU(3) spins by HeunMK, and spins in a bath by NinomiyaVictoir."""
+    if model == "su_spins":
+        (system, start), method = cj.models.su_spins((12, 12), key=0), cj.HeunMK()
+    else:
+        system, start = cj.models.spin_lattice((6, 6, 6))
+        system, method = cj.heat_bath(system, temperature=0.1, friction=0.1), cj.NinomiyaVictoir()
+    native = run(system, start, "auto", integrator=method, t1=2 * DT)
+    assert native.stats.backend == "native"
+    by_xla = run(system, start, "xla", integrator=method, t1=2 * DT)
+    np.testing.assert_allclose(native.mu, by_xla.mu, rtol=0, atol=1e-14)

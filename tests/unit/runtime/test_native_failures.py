@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
 from coadjoint.runtime.backends import (
@@ -191,8 +192,7 @@ LATTICE = {
 @pytest.mark.parametrize("stage", LATTICE)
 def test_a_large_lattice(stage, monkeypatch):
     """Sweeps that cannot be made leave the run to XLA."""
-    monkeypatch.setattr(step_kernels, "OPERATIONS", 100)
-    monkeypatch.setattr(lattice_backend, "FEWEST", 12)
+    tune(monkeypatch, native_operations=100, lattice_copies=12)
     step_kernels._kernels.clear()
     site_kernel._kernels.clear()
     chain = cj.System(cj.SO3() ** 16, lambda m: jnp.sum(m * jnp.roll(m, 3)) + 0.1 * jnp.sum(m**2))

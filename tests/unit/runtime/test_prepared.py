@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
-from coadjoint.runtime.backends import short_runs
 
 MEMBERS = 5
 RNG = np.random.default_rng(0)
@@ -127,7 +127,7 @@ def test_short_runs_of_matrices_have_the_bits_of_long_ones(fluid, monkeypatch, m
     for x, y in zip(jax.tree.leaves((one.values, one.g)), jax.tree.leaves((short.values, short.g)), strict=True):
         np.testing.assert_array_equal(x, y[1])
     same(cj.prepare(system, members=MEMBERS, **options)(states, driver=driver), short)
-    monkeypatch.setattr(short_runs, "_STEPS", 0)
+    tune(monkeypatch, short_run_steps=0)
     same(short, run())
 
 
@@ -141,7 +141,7 @@ def test_a_member_with_a_hard_step_runs_again_by_itself(fluid, monkeypatch):
         system, states, members=MEMBERS, t1=0.1, dt=0.05, key=0, throw=False, integrator=cj.TMK(max_steps=12)
     )  # fmt: skip
     short = run()
-    monkeypatch.setattr(short_runs, "_STEPS", 0)
+    tune(monkeypatch, short_run_steps=0)
     same(short, run())
     assert short.stats.most_iterations > 12 or short.stats.unsolved
 

@@ -65,6 +65,14 @@ def test_rigid_body():
     assert not got.words and "R-hat" in repr(got) and got.stats.backend == "native"
 
 
+def test_short_chains_from_one_state():
+    """256 chains of 25 samples have a large R-hat, which correlation in time explains, and right means."""
+    run = {"t1": 32.0, "burn_in": 20.0, "dt": 0.1, "key": 3, "members": 256, "save_every": 5}
+    got = cj.sample(BODY, [0.0, 0.6, 0.8], temperature=0.1, **run)
+    assert got.rhat["energy"] > 1.05 and not any("not mixed" in w for w in got.words)
+    assert abs(got.mean["energy"] - 0.245964) < 4 * got.standard_error["energy"]
+
+
 def test_a_short_run_says_so():
     got = cj.sample(BODY, [0.0, 0.6, 0.8], temperature=0.1, t1=3.0, dt=0.1, key=3, members=8, friction=0.01)
     assert any("not mixed" in w for w in got.words) and "not mixed" in repr(got)

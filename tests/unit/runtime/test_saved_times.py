@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
 from coadjoint.experiments.experiment import run as run_file
 from coadjoint.experiments.schema import ExperimentError
-from coadjoint.runtime import loop
 from coadjoint.runtime.saved_times import SavedTimes, check_save_at
 
 AT = [0.03, 0.5, 0.51, 1.2, 1.33, 1.99]
@@ -40,8 +40,7 @@ def test_a_trajectory_is_saved_at_exactly_these_times(top, whole):
 
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_no_bit_depends_on_the_chunks(top, members, size, monkeypatch):
-    monkeypatch.setattr(loop, "_FIRST_CHUNK", size)
-    monkeypatch.setattr(loop, "_LARGEST_CHUNK", size)
+    tune(monkeypatch, first_chunk=size, largest_chunk=size)
     ens = cj.ensemble(*top, members=11, save_at=AT, save=lambda mu: mu[:2], **RUN)
     np.testing.assert_array_equal(ens.saved, members.mu[:, STEPS, :2])
     mean = cj.ensemble(*top, members=11, save_at=AT, reduce=cj.Mean(), **RUN).reduced["mean"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.runtime.backends.native import NativeStepper
+from coadjoint.runtime.backends.compiled_stepper import CompiledStepper
 
 SYSTEM = cj.System(cj.SO3(), lambda m: 0.5 * m @ m + 0.7 * m[0])
 RUN = {"t1": 300 * 0.1, "dt": 0.1, "integrator": cj.HeunMK()}
@@ -17,14 +17,14 @@ UP = np.array([0.0, 0.6, 0.8])
 
 def stuck(monkeypatch, seconds, wait=time.sleep):
     """The second chunk of native steps takes so long."""
-    advance = NativeStepper.advance
+    advance = CompiledStepper.advance
 
     def slow(self, n1, every):
-        if self.buffers.n.max() > 0:
+        if self.memory.next_step > 0:
             wait(seconds)
         return advance(self, n1, every)
 
-    monkeypatch.setattr(NativeStepper, "advance", slow)
+    monkeypatch.setattr(CompiledStepper, "advance", slow)
 
 
 def test_a_run_that_stands_still_says_where(monkeypatch, capfd):

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tuned import tune
 
 import coadjoint as cj
 from coadjoint.experiments.experiment import run as run_file
-from coadjoint.runtime import loop
 from coadjoint.runtime import plan as planning
-from coadjoint.runtime.backends import gpu_runtime, native_gpu, observer
+from coadjoint.runtime.backends import gpu_runtime, observer
 from stepcompiler.cache import LRUCache
 
 MEMBERS = 37
@@ -96,28 +96,25 @@ def test_all_agree_with_numpy(members, reduced):
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_no_bit_depends_on_the_chunks(body, reduced, size, monkeypatch):
-    monkeypatch.setattr(loop, "_FIRST_CHUNK", size)
-    monkeypatch.setattr(loop, "_LARGEST_CHUNK", size)
+    tune(monkeypatch, first_chunk=size, largest_chunk=size)
     again = cj.ensemble(*body, reduce=ALL, **RUN).reduced
     jax.tree.map(np.testing.assert_array_equal, again, reduced)
 
 
 def test_xla_observes_where_native_code_does_not(body, reduced, monkeypatch):
     """By the same states, for any chunks."""
-    monkeypatch.setattr(observer, "LARGEST", 3)
+    tune(monkeypatch, accumulator_words=3)
     monkeypatch.setattr(observer, "_kernels", LRUCache())
     ens = cj.ensemble(*body, reduce=ALL, **RUN)
     jax.tree.map(close, ens.reduced, reduced)
     assert ens.stats.backend == "native" and "XLA observes members for the reducer" in ens.stats.reason
-    monkeypatch.setattr(loop, "_LARGEST_CHUNK", 5)
-    monkeypatch.setattr(loop, "_FIRST_CHUNK", 5)
+    tune(monkeypatch, largest_chunk=5, first_chunk=5)
     jax.tree.map(np.testing.assert_array_equal, cj.ensemble(*body, reduce=ALL, **RUN).reduced, ens.reduced)
 
 
 def test_batches_on_a_gpu_have_the_same_bits(body, monkeypatch):
     monkeypatch.setattr(gpu_runtime, "detect", lambda: machine)
-    monkeypatch.setattr(planning, "MAX_BATCH_SIZE", 8)
-    monkeypatch.setattr(native_gpu, "TOGETHER", 16)
+    tune(monkeypatch, max_batch_size=8, gpu_launch_members=16)
     machine = gpu_runtime.EmulatedGpu(2)
     options = RUN | {"params": INERTIA, "reduce": {"v": Omega(), "m": cj.RunningMax()}, "integrator": cj.HeunMK()}
     options |= {"save": lambda mu, params, t: mu / params + t}

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from stores import edit_header, files
+from tuned import tune
 
 import coadjoint as cj
 from coadjoint.command import info as summary
 from coadjoint.report import figures
-from coadjoint.runtime import loop, plan
-from coadjoint.store import reading, schema, store_sink
+from coadjoint.store import reading, store_sink
 
 RUN = {"dt": 0.05, "save_every": 2, "integrator": cj.HeunMK()}
 T1 = {"older": 2.0, "now": 4.0, "resumed": 5.0}
@@ -30,12 +30,15 @@ def patch():
     with pytest.MonkeyPatch.context() as patch:
         commit = store_sink.BatchSink.commit
         patch.setattr(store_sink.BatchSink, "commit", lambda self: (commit(self), self._wait_for_commit()))
-        patch.setattr(store_sink, "_SECONDS", 0.0)
-        patch.setattr(store_sink, "_SHARE", 0)
-        patch.setattr(loop, "_FIRST_CHUNK", 16)
-        patch.setattr(loop, "_LARGEST_CHUNK", 16)
-        patch.setattr(schema, "_LONGEST_FILE", 8)
-        patch.setattr(plan, "MAX_BATCH_SIZE", 2)
+        tune(
+            patch,
+            checkpoint_seconds=0.0,
+            checkpoint_share=0,
+            first_chunk=16,
+            largest_chunk=16,
+            saved_times_per_file=8,
+            max_batch_size=2,
+        )
         yield patch
 
 

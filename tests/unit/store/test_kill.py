@@ -17,13 +17,13 @@ import sys
 import time
 import numpy as np
 import coadjoint as cj
-from coadjoint.runtime import loop, plan
-from coadjoint.store import atomic_io, create, schema, store_sink
+from coadjoint.runtime import tuning
+from coadjoint.store import atomic_io, create, store_sink
 from coadjoint.store.interrupts import Stopped, terminable
 
 # Commits as often as can be, so that a kill falls into one now and then; small files, so that there are many.
-store_sink._SECONDS, store_sink._SHARE, schema._LONGEST_FILE = 0.0, 0, 64
-loop._FIRST_CHUNK = loop._LARGEST_CHUNK = 128
+often = dict(checkpoint_seconds=0.0, checkpoint_share=0, saved_times_per_file=64)
+tuning._current = tuning.Tuning(first_chunk=128, largest_chunk=128, max_batch_size=4, **often)
 commit = store_sink.StoreSink.commit  # waited for: as many on a fast machine as on a slow one
 store_sink.StoreSink.commit = lambda self: (commit(self), self._wait_for_commit())
 what, path, at = sys.argv[1], sys.argv[2], sys.argv[3]
@@ -61,7 +61,6 @@ try:
     with terminable():
         print("ready", flush=True)
         if what == "ensemble":
-            plan.MAX_BATCH_SIZE = 4
             cj.ensemble(system, mu0, members=7, resume=at == "resume", **options)
         else:
             cj.solve(system, mu0, resume=at == "resume", **options)

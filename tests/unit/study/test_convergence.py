@@ -65,6 +65,19 @@ def test_table_and_plot(study, tmp_path):
     assert (tmp_path / "orders.png").stat().st_size > 5000
 
 
+def test_weak_errors_have_standard_errors_and_are_resolved_or_not():
+    """Differences of mean dt² with a spread that hides it, or does not."""
+    noise = np.random.default_rng(3).standard_normal((len(DTS), 400))
+    noise -= noise.mean(axis=1, keepdims=True)
+    for spread, last in ((1.0, "not resolved"), (1e-4, "2.00 ± ")):
+        differences = (DTS**2)[None, :, None] + spread * noise[None]
+        study = cj.Convergence(("made up",), DTS, made_up(1.0).errors, differences, 1.0, "nothing")
+        expected = spread * noise.std(axis=1, ddof=1) / 20
+        np.testing.assert_allclose(study.weak_standard_errors[0], expected, rtol=1e-12)
+        row = study.table().splitlines()[3]
+        assert row.startswith("| made up | weak | 1.00e-02 ± ") and last in row
+
+
 def test_errors_are_those_of_runs():
     """Against `solve` on the same path, with steps put together from the reference's grid."""
     system, mu0 = cj.models.rigid_body(alpha=0.5 * np.eye(3)[:2])  # with one area

@@ -11,10 +11,13 @@ from .base import Backend, NotSupported, Program, attempt_native
 
 
 def _native(plan: Plan, reason: str) -> Program | NotSupported:
-    """Native code for one trajectory, or for one site of a large lattice."""
+    """Native code number by number, for one site of a large lattice, or as loops over the elements of arrays."""
     found = native.prepare(plan, reason)
+    loops = isinstance(found, NotSupported) and found.too_large and not plan.system.algebra.is_matrix_conjugation
     if isinstance(found, NotSupported) and lattice_backend.takes(plan):
-        return lattice_backend.prepare(plan, reason)
+        found = lattice_backend.prepare(plan, reason)
+    if isinstance(found, NotSupported) and found.cause is None and loops:
+        return native.prepare(plan, reason, arrays=True)
     return found
 
 

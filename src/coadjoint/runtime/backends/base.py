@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from stepcompiler.errors import NotCompilable
+from stepcompiler.errors import NotCompilable, TooLarge
 
 from ..plan import Batch, Plan
 from ..run_state import StepState
@@ -20,6 +20,7 @@ class NotSupported(NamedTuple):
     reason: str
     expected: bool = False
     cause: Exception | None = None  # an unexpected error
+    too_large: bool = False  # for code number by number
 
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ def attempt_native(make: Callable[[], T]) -> T | NotSupported:
         with np.errstate(all="ignore"):  # constants such as 1/0 are valid in compiled code
             return make()
     except NotCompilable as error:
-        return NotSupported(str(error))
+        return NotSupported(str(error), too_large=isinstance(error, TooLarge))
     except MemoryError:
         raise
     except Exception as error:

@@ -177,9 +177,8 @@ def self_test(machine: GpuRuntime) -> None:
     kernel = compile_step(step, Signature(member=[number], state=number), machine.target)
     loop, x = kernel.executable, np.arange(1000.0)
     buffers = Buffers(
-        n=np.zeros(1000, np.int64), state=x[None].copy(), shared=np.zeros(0), member=np.ones((1, 1000)),
-        path=np.zeros(0), saved=np.zeros((2, 1, 1000)),
-    )  # fmt: skip
+        np.zeros(1000, np.int64), state=x[None].copy(), member=np.ones((1, 1000)), saved=np.zeros((2, 1, 1000))
+    )
     program = machine.jit(lambda *a: machine.call(loop, *a), (4, 5, 6))
     n, state, slots = program(*jax.device_put(loop.arguments(buffers, 2, 1), machine.devices[0]))
     expected = np.stack([3 * x + 1, 3 * (3 * x + 1) + 1])

@@ -19,24 +19,22 @@ from stepcompiler.lattices.lattice_loops import groups_of, plane_of
 
 from ...drivers import BLOCK, Window
 from ...systems import System
-from ..lapack_lock import run_exclusive
+from .. import tuning
 from ..member_params import params_of, with_params
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState
 from ..saved_values import Save
 from .base import NotSupported, on_cpu
-from .nonconverged_steps import fallback_program
-from .observer import begin, observer_for, unsupported_reason
+from .compiled_stepper import CompiledStepper
+from .observer import begin, unsupported_reason
 from .site_kernel import SiteKernel, clock_of, copies, kernel_for, threads_for
 from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
 from .step_kernels import width_of
 
-FEWEST = 128  # the least number of copies for which sweeps are faster than XLA
-
 
 def takes(plan: Plan) -> bool:
     """Whether a system has so many equal copies that sweeps over them may pay."""
-    return copies(plan) >= FEWEST
+    return copies(plan) >= tuning.current().lattice_copies
 
 
 def prepare(plan: Plan, reason: str) -> "LatticeProgram | NotSupported":
@@ -76,30 +74,97 @@ class LatticeProgram:
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """Return the states before the first step, and the rows saved of them."""
         points, first = begin(self.plan, batch, *self.starts(batch), width_of(self.plan))
-        return points, reduced_by_xla(self.plan, first, 1)
+        return points, self.reduced(batch, first, 1)
 
-    def stepper(self, batch: Batch, points: StepState, n: int) -> "LatticeStepper":
+    def reduced(self, batch: Batch, rows: Snapshot, slots: int) -> PyTree:
+        """Return the rows of a batch; with a reducer, its accumulators."""
+        return reduced_by_xla(self.plan, rows, slots)
+
+    def stepper(self, batch: Batch, points: StepState, n: int) -> CompiledStepper:
         """Return a stepper that starts before step n."""
-        return LatticeStepper(self, batch, points, n)
+        return CompiledStepper(self, batch, points, LatticeMemory(self, batch, points, n))
+
+    def full_kernel(self) -> SiteKernel | NotSupported:
+        """Return the kernel that assumes nothing."""
+        return kernel_for(self.plan, full=True)
 
 
-class LatticeStepper:
+class LatticeMemory:
     """The members of a batch in the memory layout of the sweeps; members share the intermediate arrays of a step."""
 
     def __init__(self, program: LatticeProgram, batch: Batch, points: StepState, n: int):
-        self.program, self.plan, self.batch, self.n = program, program.plan, batch, n
-        self.full = False
+        self.program, self.plan, self.batch, self.kernel = program, program.plan, batch, program.kernel
+        self.n = np.full(batch.member.size, n)
         self.totals = jax.tree.map(np.array, points.totals)
-        self.observer = observer_for(self.plan, batch, width_of(self.plan))
-        if self.observer is not None:
-            self.observer.states = points.observed
         leaves = [np.asarray(x) for x in jax.tree.leaves((points.mu, points.carry))]
         layout = program.kernel.layout
         self.numbers = [self._numbers(i) for i in range(batch.member.size)]
-        self.states = [self._laid_out(i, [x[i] for x in leaves]) for i in range(batch.member.size)]
+        self.planes = [self._laid_out(i, [x[i] for x in leaves]) for i in range(batch.member.size)]
         self.spare, self.kept = (np.empty((layout.planes[x], plane_of(layout.sites))) for x in ("old", "kept"))
         self.path = np.zeros((2 * layout.path, plane_of(layout.sites)))
-        self.kernel = program.kernel
+        self.saved: list[list[Snapshot]] = []
+
+    @property
+    def next_step(self) -> int:
+        """The least number of the next step of a member."""
+        return int(self.n.min())
+
+    def use(self, kernel: SiteKernel) -> None:
+        """Continue with this kernel."""
+        self.kernel = kernel
+
+    def open_slots(self, first: int, count: int) -> None:
+        """Forget the values saved before."""
+        self.saved = [[] for _ in self.n]
+
+    def run(self, stop: int, every: int) -> bool:
+        """Advance one member after the other, until a step is not valid."""
+        self.end, workers = stop, threads_for(self.kernel)
+        with ThreadPoolExecutor(workers) as pool:
+            for i in np.flatnonzero(self.n < stop):
+                _Run(self, int(i), pool, workers).advance(stop, every)
+        return self.next_step >= stop
+
+    def stopped(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the members that stopped, and their step numbers."""
+        lanes = np.flatnonzero(self.n < self.end)
+        return lanes, self.n[lanes]
+
+    def states(self) -> StepState:
+        """Return the states of the members."""
+        return self.states_of(np.arange(len(self.n)))
+
+    def states_of(self, lanes: np.ndarray) -> StepState:
+        """Return the states of some members."""
+        mu, carry = jax.tree.map(lambda *x: np.stack(x), *(self._point(int(i)) for i in lanes))
+        return StepState(mu, carry, jax.tree.map(lambda x: x[lanes], self.totals))
+
+    def replace(self, lanes: np.ndarray, states: StepState, every: int) -> None:
+        """Set the states of some members after one more step, and save those for which it is time."""
+        leaves = jax.tree.leaves((states.mu, states.carry))
+        for k, i in enumerate(map(int, lanes)):
+            self.planes[i] = self._laid_out(i, [x[k] for x in leaves])
+        for total, new in zip(self.totals, states.totals, strict=True):
+            total[lanes] = new
+        for i in map(int, lanes):
+            self.complete_step(i, every)
+
+    def complete_step(self, i: int, every: int) -> None:
+        """Count a step of a member, and save its values if it is time."""
+        self.n[i] += 1
+        if self.n[i] % every == 0:
+            self.saved[i].append(self._record(i, int(self.n[i])))
+
+    def accumulators(self, count: int) -> None:
+        """XLA computes them."""
+
+    def rows(self, count: int, first: int) -> Snapshot:
+        """Return the saved rows."""
+        each = self.saved[: self.batch.n_members]
+        if not count:
+            empty = lambda s: np.empty((len(each), 0, *s.shape), s.dtype)
+            return jax.tree.map(empty, self.plan.snapshot_shape)
+        return jax.tree.map(lambda *x: np.stack(x), *(jax.tree.map(lambda *x: np.stack(x), *rows) for rows in each))
 
     def _numbers(self, i: int) -> tuple[list, list[np.ndarray]]:
         """Return the arrays of a member's system that all sites share, with dt, and those with an axis of sites."""
@@ -121,52 +186,13 @@ class LatticeStepper:
 
     def _point(self, i: int) -> tuple[Any, PyTree]:
         """Return the state of a member and the carry of the method."""
-        layout, state = self.kernel.layout, self.states[i]
+        layout, state = self.kernel.layout, self.planes[i]
         structs, treedef = jax.tree.flatten(self.plan.state_shape[:2])
         both = zip(structs, layout.places, layout.sizes, strict=False)
         planes = ((s, state[area][at : at + size, : layout.sites]) for s, (area, at), size in both)
         return jax.tree.unflatten(treedef, [np.ascontiguousarray(x.T).reshape(s.shape) for s, x in planes])
 
-    def points(self) -> StepState:
-        """Return the states of the members."""
-        each = [self._point(i) for i in range(len(self.states))]
-        mu, carry = jax.tree.map(lambda *x: np.stack(x), *each)
-        observed = None if self.observer is None else self.observer.states
-        return StepState(mu, carry, jax.tree.map(np.array, self.totals), (), observed)
-
-    def advance(self, n1: int, every: int) -> PyTree:
-        """Advance one member after the other to step n₁."""
-        workers = threads_for(self.kernel)
-        with ThreadPoolExecutor(workers) as pool:
-            rows = [_Run(self, i, pool, workers).advance(n1, every) for i in range(len(self.states))]
-        self.n = n1
-        saved: Snapshot = jax.tree.map(lambda *x: np.stack(x), *rows[: self.batch.n_members])
-        if self.observer is not None:
-            saved = self.observer.observed(saved, self.plan.saved.up_to(n1) - len(jax.tree.leaves(saved)[0][0]))
-        return reduced_by_xla(self.plan, saved, self.plan.call_slots + 1)
-
-    def use_full_kernel(self) -> bool:
-        """Continue with the full kernel; return False if it is in use already, or cannot be compiled."""
-        kernel = None if self.full else kernel_for(self.plan, full=True)
-        self.full = True
-        if not isinstance(kernel, SiteKernel):
-            return False
-        self.kernel = kernel
-        return True
-
-    def take_fallback_step(self, i: int, n: int, window: Window) -> None:
-        """Take step n of a member by XLA, which reports if it does not converge."""
-        batch, one = self.batch, slice(i, i + 1)
-        mu, carry = jax.tree.map(lambda x: x[None], self._point(i))
-        point = StepState(mu, carry, jax.tree.map(lambda x: x[one], self.totals))
-        params = None if self.plan.axes is None else params_of(batch.params, self.plan.axes, np.array([i]))
-        args = self.program.definition, window, self.plan.time_grid, batch.member[one], params, np.full(1, n)
-        after = jax.tree.map(np.asarray, run_exclusive(fallback_program, *args, np.ones(1, bool), point))
-        self.states[i] = self._laid_out(i, [x[0] for x in jax.tree.leaves(after[:2])])
-        for total, new in zip(self.totals, after.totals, strict=True):
-            total[one] = new
-
-    def record(self, i: int, n: int) -> Snapshot:
+    def _record(self, i: int, n: int) -> Snapshot:
         """Return the values saved of a member after n steps."""
         mu, carry = self._point(i)
         plan = self.plan
@@ -180,52 +206,48 @@ class LatticeStepper:
 
 
 class _Run:
-    """One member on its way."""
+    """One member during a stretch of steps."""
 
-    def __init__(self, stepper: LatticeStepper, i: int, pool: ThreadPoolExecutor, workers: int):
-        self.stepper, self.i, self.pool = stepper, i, pool
-        self.plan, self.kernel = stepper.plan, stepper.kernel
+    def __init__(self, memory: LatticeMemory, i: int, pool: ThreadPoolExecutor, workers: int):
+        self.memory, self.i, self.pool = memory, i, pool
+        self.plan, self.kernel = memory.plan, memory.kernel
         groups = groups_of(self.kernel.layout.sites)
         self.parts = [(groups * k // workers, groups * (k + 1) // workers) for k in range(workers)]
-        self.member, self.window = stepper.batch.member[i], self.plan.window(stepper.n // BLOCK)
+        self.member, self.window = memory.batch.member[i], self.plan.window(int(memory.n[i]) // BLOCK)
         self.sweeps: dict[Any, list[Callable]] = {}  # by the arrays that they read and write
         self.pair = -1  # of steps, for which increments are there
         if (draw := self.kernel.draw) is not None:
             numbers = draw.uniforms([*jax.tree.leaves(self.window), np.int64(self.member)])
-            self.draw = draw.over(numbers, {"path": stepper.path})
+            self.draw = draw.over(numbers, {"path": memory.path})
 
-    def advance(self, n1: int, every: int) -> Snapshot:
-        """Advance to step n₁ and return the saved rows."""
-        stepper, saved = self.stepper, []
-        for n in range(stepper.n, n1):
-            self._step(n)
-            if (n + 1) % every == 0:
-                saved.append(stepper.record(self.i, n + 1))
-        empty = jax.tree.map(lambda s: np.empty((0, *s.shape), s.dtype), self.plan.snapshot_shape)
-        return jax.tree.map(lambda *x: np.stack(x), *saved) if saved else empty
+    def advance(self, stop: int, every: int) -> None:
+        """Advance to step `stop`, or until a step is not valid."""
+        for n in range(self.memory.n[self.i], stop):
+            if not self._step(n):
+                return
+            self.memory.complete_step(self.i, every)
 
-    def _step(self, n: int) -> None:
-        stepper, i = self.stepper, self.i
+    def _step(self, n: int) -> bool:
+        """Take step n; return False if it is not valid."""
+        memory, i = self.memory, self.i
         self._draw(n)
-        while any(self._swept(sweep, n) for sweep in self._over(n)):
-            if not stepper.use_full_kernel():
-                return stepper.take_fallback_step(i, n, self.window)
-            self.sweeps = {}
-        state = stepper.states[i]
-        state["old"], stepper.spare = stepper.spare, state["old"]
-        stepper.totals.substeps[i] += 1
-        return None
+        if any(self._swept(sweep, n) for sweep in self._over(n)):
+            return False
+        state = memory.planes[i]
+        state["old"], memory.spare = memory.spare, state["old"]
+        memory.totals.substeps[i] += 1
+        return True
 
     def _over(self, n: int) -> list[Callable]:
         """The sweeps of step n, over the memory that they read and write then."""
-        stepper, each = self.stepper, self.kernel.layout.path
-        state, row = stepper.states[self.i], n % 2
+        memory, each = self.memory, self.kernel.layout.path
+        state, row = memory.planes[self.i], n % 2
         key = id(state["old"]), row
         if key not in self.sweeps:
-            path = stepper.path[row * each : (row + 1) * each]
-            areas = state | {"new": stepper.spare, "kept": stepper.kept, "path": path}
-            shared, _ = stepper.numbers[self.i]
-            self.sweeps[key] = [sweep.over(sweep.uniforms(shared), areas) for sweep in stepper.kernel.sweeps]
+            path = memory.path[row * each : (row + 1) * each]
+            areas = state | {"new": memory.spare, "kept": memory.kept, "path": path}
+            shared, _ = memory.numbers[self.i]
+            self.sweeps[key] = [sweep.over(sweep.uniforms(shared), areas) for sweep in self.kernel.sweeps]
         return self.sweeps[key]
 
     def _swept(self, sweep: Callable[[int, int, int], int], number: int) -> int:
@@ -243,7 +265,7 @@ class _Run:
         if self.kernel.draw is not None:
             self._swept(self.draw, self.pair)
         else:
-            sites, planes = self.kernel.layout.sites, self.stepper.path
+            sites, planes = self.kernel.layout.sites, self.memory.path
             two = np.asarray(_two_steps(self.window, self.member, 2 * self.pair))
             planes[:, :sites] = two.reshape(2, sites, each).swapaxes(1, 2).reshape(-1, sites)
 

@@ -1,9 +1,7 @@
 """The native backend: small systems as machine code, compiled from the traced step by `stepcompiler`.
 
-The step is compiled for one trajectory, or for a group of members in SIMD lanes. The fast kernel runs the method
-without fallbacks and assumes that `likely` conditions hold. If a step is not valid, its group stops before it. Then the
-full kernel, which has all branches, takes the step. If it does not converge there either, the fallback solver takes it,
-compiled by XLA. A step that does not converge costs time, but results do not depend on the path taken.
+The step is compiled for one trajectory, or for a group of members in SIMD lanes. `compiled_stepper` describes the fast
+kernel, the full kernel and the fallback solver.
 """
 
 from collections.abc import Callable
@@ -19,27 +17,31 @@ from jaxtyping import PyTree
 from stepcompiler.targets.cpu import Cpu
 from stepcompiler.words import as_words, packed, unpacked
 
-from ...drivers import BLOCK
 from ...systems import System
+from .. import tuning
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, raw_snapshot
 from ..saved_values import Save
 from .base import NotSupported, on_cpu
+from .compiled_stepper import CompiledStepper
 from .native_reduction import CpuReduction
-from .nonconverged_steps import FallbackStepper
-from .observer import begin, observer_for, unsupported_reason
-from .path_sampling import IncrementSource, drawn_with_steps
+from .nonconverged_steps import Repeater
+from .observer import begin, unsupported_reason
+from .path_sampling import PathLoader, drawn_with_steps
 from .step_definition import InitialStateCache, StepDefinition, reduced_by_xla
-from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
+from .step_kernels import KernelInputs, StepKernel, kernel_for, member_words, width_of
 
 _PIECE = 256  # saved times per call of the user's `save`
 _SHORT = 2**17  # steps of members; a batch with fewer takes longer in Python than in compiled code
-_MOST, _LEAST = 16, 8  # the most batches per such launch, and the fewest launches
+_LEAST = 8  # launches of such batches
 
 
-def prepare(plan: Plan, reason: str) -> "NativeProgram | NotSupported":
-    """Return native code for the step of the plan, or the reason why it is not supported."""
-    kernel = kernel_for(plan, Cpu(width_of(plan)), drawn=drawn_with_steps(plan))
+def prepare(plan: Plan, reason: str, arrays: bool = False) -> "NativeProgram | NotSupported":
+    """Return native code for the step of the plan, or the reason why it is not supported.
+
+    `arrays`: the code consists of loops over the elements of arrays.
+    """
+    kernel = kernel_for(plan, Cpu(width_of(plan)), drawn=drawn_with_steps(plan) and not arrays, arrays=arrays)
     return kernel if isinstance(kernel, NotSupported) else NativeProgram(plan, kernel, reason)
 
 
@@ -57,7 +59,7 @@ class NativeProgram:
         self.merge: Callable[[PyTree, PyTree], PyTree] | None = None if self.reduction is None else self.reduction.merge
         self.starts = InitialStateCache(plan, self.definition)
         self.reason = reason or unsupported_reason(plan, kernel.width)
-        self.uniforms: dict[bool, np.ndarray] = {}  # shared inputs of the fast and the full kernel
+        self.shared: dict[bool, np.ndarray] = {}  # inputs of the full and of the fast kernel
 
     def renewed(self, plan: Plan) -> "NativeProgram":
         """Return a program with the same code for another plan."""
@@ -74,121 +76,113 @@ class NativeProgram:
     def initial_state(self, batch: Batch) -> tuple[StepState, PyTree]:
         """Return the states before the first step, and the rows saved of them."""
         points, first = begin(self.plan, batch, *self.starts(batch), self.kernel.width)
-        return points, reduced_rows(self.plan, self.reduction, first, batch.n_members, 1)
+        return points, self.reduced(batch, first, 1)
 
-    def stepper(self, batch: Batch, points: StepState, n: int) -> "NativeStepper":
+    def reduced(self, batch: Batch, rows: Snapshot, slots: int) -> PyTree:
+        """Return the rows of a batch; with a reducer, its accumulators."""
+        return reduced_rows(self.plan, self.reduction, rows, batch.n_members, slots)
+
+    def stepper(self, batch: Batch, points: StepState, n: int) -> CompiledStepper:
         """Return a stepper that starts before step n."""
-        return NativeStepper(self, batch, points, n)
+        memory = GroupMemory(self, batch, points, n)
+        repeater = lambda: Repeater(self.fallback_kernel(), memory.inputs)
+        return CompiledStepper(self, batch, points, memory, repeater)
+
+    def full_kernel(self) -> StepKernel | NotSupported:
+        """Return the kernel that assumes nothing."""
+        drawn, arrays = self.kernel.drawn, self.kernel.arrays
+        return kernel_for(self.plan, Cpu(self.kernel.width), full=True, drawn=drawn, arrays=arrays)
+
+    def fallback_kernel(self) -> StepKernel:
+        """Return the full kernel, or the fast one if there is no other."""
+        full = self.full_kernel()
+        return self.kernel if isinstance(full, NotSupported) else full
 
 
 def _batches_per_launch(plan: Plan) -> int:
     """Return the number of batches per launch: several if they are short, but one with a reducer or `save`."""
     if plan.reduce is not None or plan.save.function is not None:
         return 1
-    return max(1, min(_MOST, _SHORT // (plan.steps * plan.batch_size), plan.n_batches // _LEAST))
+    most = tuning.current().batches_per_launch
+    return max(1, min(most, _SHORT // (plan.steps * plan.batch_size), plan.n_batches // _LEAST))
 
 
-class NativeStepper:
+class GroupMemory:
     """The members of a batch in groups, as words that the native loop updates in place."""
 
     def __init__(self, program: NativeProgram, batch: Batch, points: StepState, n: int):
-        self.program, self.plan, self.definition, self.reduction = (
-            program,
-            program.plan,
-            program.definition,
-            program.reduction,
-        )
-        self.batch, self.full = batch, False
-        kernel = program.kernel
-        self.observer = observer_for(self.plan, batch, kernel.width)
-        if self.observer is not None:
-            self.observer.states, points = points.observed, points._replace(observed=None)
+        self.program, self.plan, self.batch, kernel = program, program.plan, batch, program.kernel
         self.buffers = kernel.native.allocate(batch.member.size)
-        self.buffers.n[:], self.buffers.state = n, kernel.pack(points)
-        self.shape = len(self.buffers.n), kernel.width
-        self.held = KernelInputs(self.plan, batch, kernel.by_member)
-        own = self.held.own(kernel)
+        self.buffers.n[:], self.buffers.state = n, kernel.pack(points._replace(observed=None))
+        self.members = batch.member.reshape(len(self.buffers.n), kernel.width)
+        self.inputs = KernelInputs(self.plan, batch, kernel.by_member)
+        own = self.inputs.own(kernel)
         if own:
             self.buffers.member = packed(own, kernel.width)
-        self._use(kernel)
+        self.use(kernel)
 
-    def _use(self, kernel: StepKernel) -> None:
+    @property
+    def next_step(self) -> int:
+        """The least number of the next step of a group."""
+        return int(self.buffers.n.min())
+
+    def use(self, kernel: StepKernel) -> None:
         """Continue with this kernel."""
-        known = self.program.uniforms
-        if self.full not in known:
-            known[self.full] = self.held.uniforms(kernel)
-        self.kernel, self.buffers.shared = kernel, known[self.full]
-        self.source: IncrementSource | None = None
+        known, full = self.program.shared, kernel is not self.program.kernel
+        if full not in known:
+            known[full] = self.inputs.shared(kernel)
+        self.kernel, self.buffers.shared = kernel, known[full]
+        self.path = PathLoader(self.plan, self.members, kernel.native.path_columns)
 
-    def points(self) -> StepState:
+    def open_slots(self, first: int, count: int) -> None:
+        """Allocate a save buffer."""
+        groups, width = self.members.shape
+        self.buffers.saved = np.empty((groups, count, self.kernel.native.sizes.saved, width), np.int64)
+        self.buffers.first_slot = first
+
+    def run(self, stop: int, every: int) -> bool:
+        """Take steps as far as the increments reach that are in memory."""
+        self.end, buffers = stop, self.buffers
+        if not self.kernel.drawn:
+            buffers.path, buffers.first_path_step, self.end = self.path.load(self.next_step, stop)
+        self.kernel.native.run(buffers, self.end, every)
+        return not np.any(buffers.n < self.end)
+
+    def stopped(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return all members of the groups that stopped, and their step numbers."""
+        width, waiting = self.kernel.width, self.buffers.n < self.end
+        return np.flatnonzero(np.repeat(waiting, width)), np.repeat(self.buffers.n[waiting], width)
+
+    def states(self) -> StepState:
         """Return a copy of the states, because the next steps overwrite the words."""
-        points = self.kernel.unpack(self.buffers.state.copy())
-        return points if self.observer is None else points._replace(observed=self.observer.states)
+        return self.kernel.unpack(self.buffers.state.copy())
 
-    def advance(self, n1: int, every: int) -> PyTree:
-        """Take native steps, and fallback steps where a kernel stops."""
-        first = int(self.buffers.n[0]) // every
-        groups, width = self.shape
-        raw = np.empty((groups, n1 // every - first, self.kernel.native.sizes.saved, width), np.int64)
-        self.buffers.saved, self.buffers.first_slot = raw, first
-        while (low := int(self.buffers.n.min())) < n1:
-            end = self._load_path(low, n1)
-            self.kernel.native.run(self.buffers, end, every)
-            waiting = self.buffers.n < end
-            if waiting.any() and not self._use_full_kernel():
-                self._take_fallback_steps(waiting, raw, first, every)
-        if self.plan.save.function is None and self.reduction is not None and self.observer is None:
-            return self.reduction.batch(raw, self.batch.n_members)
-        rows = saved_by(self.kernel, raw, self.batch.n_members)
-        at = self.plan.saved.up_to(n1) - raw.shape[1]
-        if self.plan.save.function is not None:
-            rows = saved_rows(self.plan, rows, self.batch.params, at)
-        if self.observer is not None:
-            rows = self.observer.observed(rows, at)
-        return reduced_rows(self.plan, self.reduction, rows, self.batch.n_members)
+    def states_of(self, lanes: np.ndarray) -> StepState:
+        """Return the states of some members."""
+        group, lane = np.divmod(lanes, self.kernel.width)
+        return self.kernel.unpack(self.buffers.state[group, :, lane][:, :, None])
 
-    def _use_full_kernel(self) -> bool:
-        """Continue with the full kernel; return False if it is in use already, or cannot be compiled."""
-        if self.full:
-            return False
-        self.full = True
-        kernel = kernel_for(self.plan, Cpu(self.shape[1]), full=True, drawn=self.kernel.drawn)
-        if isinstance(kernel, NotSupported):
-            return False
-        self._use(kernel)
-        return True
+    def replace(self, lanes: np.ndarray, states: StepState, every: int) -> None:
+        """Set the states of all members of some groups after one more step, and save them if it is time."""
+        group, lane = np.divmod(lanes, self.kernel.width)
+        self.buffers.state[group, :, lane] = member_words(states)
+        self.buffers.n[np.unique(group)] += 1
+        n = self.buffers.n[group]
+        due = n % every == 0
+        if due.any():
+            saved = member_words(raw_snapshot(self.plan.integrator, self.plan.save, states))
+            self.buffers.saved[group[due], n[due] // every - 1 - self.buffers.first_slot, :, lane[due]] = saved[due]
 
-    def _load_path(self, low: int, n1: int) -> int:
-        """Load increments from step `low` on, unless the kernel samples them; return the step where they end."""
-        if self.kernel.drawn:
-            return n1
-        if self.source is None or n1 > self.covered:
-            first = low // BLOCK
-            window = self.plan.window(first) if first else self.plan.first_window
-            self.covered = (first + self.plan.window_blocks) * BLOCK
-            self.source = IncrementSource(
-                window, self.batch.member.reshape(self.shape), self.kernel.native.path_columns
-            )
-        b = low // BLOCK
-        self.buffers.path, self.buffers.first_path_step = self.source.draw(b, n1), b * BLOCK
-        return min(n1, b * BLOCK + self.buffers.path.shape[1])
+    def accumulators(self, count: int) -> PyTree | None:
+        """Return the accumulators of the saved times, by native code."""
+        if self.plan.save.function is not None or self.program.reduction is None:
+            return None
+        return self.program.reduction.batch(self.buffers.saved, self.batch.n_members)
 
-    def _take_fallback_steps(self, waiting: np.ndarray, raw: np.ndarray, first: int, every: int) -> None:
-        """Take one step of each member of the groups that stopped, one member at a time."""
-        width = self.shape[1]
-        lanes = np.flatnonzero(np.repeat(waiting, width))
-        singly = FallbackStepper(
-            self.kernel, self.definition, self.plan, self.batch, self.held, int(self.buffers.n[waiting].min())
-        )
-        n, state = self.buffers.n, self.buffers.state
-        before = state[waiting].swapaxes(1, 2).reshape(len(lanes), -1)
-        after = singly.step(lanes, before, np.repeat(n[waiting], width))
-        state[waiting] = after.reshape(-1, width, after.shape[1]).swapaxes(1, 2)
-        n += waiting
-        due = np.flatnonzero(waiting & (n % every == 0))
-        if len(due):
-            saved = self.kernel.pack(raw_snapshot(self.plan.integrator, self.plan.save, self.points()))
-            raw[due, n[due] // every - 1 - first] = saved[due]
+    def rows(self, count: int, first: int) -> Snapshot:
+        """Return the saved rows."""
+        rows = saved_by(self.kernel, self.buffers.saved, self.batch.n_members)
+        return rows if self.plan.save.function is None else saved_rows(self.plan, rows, self.batch.params, first)
 
 
 def saved_by(kernel: StepKernel, raw: np.ndarray, count: int) -> Snapshot:

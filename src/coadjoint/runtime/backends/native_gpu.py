@@ -21,26 +21,25 @@ from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.gpu import LONGEST, RESIDENT, too_long
 from stepcompiler.words import as_words, words_in
 
-from ...drivers import BLOCK
+from ...drivers import BrownianWindow
+from .. import tuning
 from ..executors import cores
 from ..member_params import params_of
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, raw_snapshot
 from . import gpu_runtime
 from .base import NotSupported, on_cpu
+from .compiled_stepper import CompiledStepper
 from .gpu_runtime import GpuRuntime
 from .native import reduced_rows, saved_rows
 from .native_reduction import CpuReduction, ReductionKernels, constants, reduction_for
-from .nonconverged_steps import FallbackStepper
-from .observer import begin, observer_for, unsupported_reason
-from .path_sampling import IncrementSource
+from .nonconverged_steps import Repeater
+from .observer import begin, unsupported_reason
+from .path_sampling import PathLoader
 from .step_definition import StepDefinition, initial_batch
-from .step_kernels import KernelInputs, StepKernel, kernel_for, width_of
+from .step_kernels import KernelInputs, StepKernel, kernel_for, member_words, width_of
 
-TOGETHER = 2**18  # the most members per launch; one launch runs while the rows of another are saved
-FEWEST = 2**12  # members from which on a GPU pays
-_START = 2.0  # seconds that kernels take to be made and loaded, …
-_STEP = 4e-8  # … and that a step takes on one core
+_STEP = 4e-8  # seconds that a step takes on one core
 _SLOTS = 2**24  # words that are saved in a stretch of steps: 128 megabytes
 
 
@@ -48,22 +47,24 @@ def prepare(plan: Plan, reason: str) -> "GpuProgram | NotSupported":
     """Return kernels for the step of the plan, or the reason why not. With backend="auto" they must be faster."""
     if plan.members is None:
         return NotSupported("one trajectory would be one thread of a GPU.", expected=True)
+    limits = tuning.current()
     work = plan.members * plan.steps * _STEP / cores()
-    if plan.backend == "auto" and (plan.members < FEWEST or work < _START):
+    if plan.backend == "auto" and (plan.members < limits.gpu_members or work < limits.gpu_seconds):
         return NotSupported("the run is too small for a GPU.", expected=True)
     machine = gpu_runtime.detect()  # last, for it begins to use the GPU
     if isinstance(machine, str):
         return NotSupported(machine, expected=True)
-    kernel = kernel_for(plan, machine.target, drawn=True)
-    if isinstance(kernel, NotSupported):  # the driver has no numbers that code can draw, or something else is wrong
-        given = kernel_for(plan, machine.target)
-        if isinstance(given, NotSupported):
-            return NotSupported(f"On a GPU: {given.reason}")
-        if given.native.path_columns and plan.backend == "auto":
+    kernel = None
+    if isinstance(plan.first_window, BrownianWindow):  # other paths round otherwise in a kernel than on the CPU
+        kernel = kernel_for(plan, machine.target, drawn=True)
+    if kernel is None or isinstance(kernel, NotSupported):  # the path is no such path, or something else is wrong
+        kernel = kernel_for(plan, machine.target)
+        if isinstance(kernel, NotSupported):
+            return NotSupported(f"On a GPU: {kernel.reason}")
+        if kernel.native.path_columns and plan.backend == "auto":
             return NotSupported(
                 "On a GPU: a kernel cannot draw this path, and from memory it would take longer than here."
             )
-        kernel = given
     length = kernel.native.executable.length
     if plan.backend == "auto" and length > LONGEST:
         return NotSupported(f"On a GPU: {too_long(length, LONGEST)}")
@@ -78,9 +79,10 @@ class GpuProgram:
     def __init__(self, plan: Plan, kernel: StepKernel, machine: GpuRuntime, reason: str):
         self.plan, self.kernel, self.machine = plan, kernel, machine
         self.definition = StepDefinition.of(plan)
+        most = tuning.current().gpu_launch_members
         wave = RESIDENT * machine.processors  # threads per wave: launches of complete waves use the GPU fully
         self.short_runs: Callable[[Batch], Any] | None = None
-        self.batches_per_launch = max(1, (TOGETHER // wave * wave or TOGETHER) // plan.batch_size)
+        self.batches_per_launch = max(1, (most // wave * wave or most) // plan.batch_size)
         self.max_concurrency: int | None = 2 * len(machine.devices)
         found = reduction_for(plan, machine.target)
         self.merge = None if found is None else lambda a, b: self.on_host.merge(a, b)  # type: ignore[union-attr]
@@ -141,42 +143,54 @@ class GpuProgram:
             parts.append(reduced_rows(self.plan, self.on_host, own, len(jax.tree.leaves(own)[0]), slots))
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
-    def stepper(self, batch: Batch, points: StepState, n: int) -> "GpuStepper":
+    def stepper(self, batch: Batch, points: StepState, n: int) -> CompiledStepper:
         """Return a stepper that starts before step n."""
-        return GpuStepper(self, batch, points, n, self.device(batch))
+        memory = GpuMemory(self, batch, points, n, self.device(batch))
+        repeater = lambda: Repeater(self.fallback_kernel(), memory.inputs)
+        return CompiledStepper(self, batch, points, memory, repeater)
+
+    def full_kernel(self) -> StepKernel | NotSupported:
+        """Return the kernel that assumes nothing."""
+        return kernel_for(self.plan, self.machine.target, full=True, drawn=self.kernel.drawn)
+
+    def fallback_kernel(self) -> StepKernel:
+        """Return a kernel of the CPU."""
+        target = Cpu(width_of(self.plan))
+        kernel = kernel_for(self.plan, target, full=True)
+        kernel = kernel_for(self.plan, target) if isinstance(kernel, NotSupported) else kernel
+        assert isinstance(kernel, StepKernel)  # a CPU supports every step that a GPU supports
+        return kernel
 
 
 _programs: LRUCache[Any] = LRUCache()
 
 
-class GpuStepper:
+class GpuMemory:
     """The members of some batches on one GPU: words × members, which kernels update in place."""
 
     def __init__(self, program: GpuProgram, batch: Batch, points: StepState, n: int, device: Any):
-        self.program, self.plan, self.batch, self.device, self.at = program, program.plan, batch, device, n
-        self.full = False
-        self.held = KernelInputs(self.plan, batch, program.kernel.by_member)
+        self.program, self.plan, self.batch, self.device = program, program.plan, batch, device
+        self.inputs = KernelInputs(self.plan, batch, program.kernel.by_member)
         count = batch.n_members
-        self.observer = observer_for(self.plan, batch, width_of(self.plan))
-        if self.observer is not None:
-            self.observer.states, points = points.observed, points._replace(observed=None)
-        leaves = [np.asarray(x) for x in jax.tree.leaves(points)]
+        leaves = [np.asarray(x) for x in jax.tree.leaves(points._replace(observed=None))]
         alike = all(x.strides[0] == 0 for x in leaves)  # data that all members share is sent once
-        state = np.concatenate([as_words(x[: 1 if alike else count]).T for x in leaves])
-        rooms = (count,), (len(state), count), (program.slots(batch), program.kernel.native.sizes.saved, count)
-        begin = _programs.get(("begin", rooms), lambda: jax.jit(partial(_begun, rooms)))
+        state = member_words([x[: 1 if alike else count] for x in leaves]).T
+        shapes = (count,), (len(state), count), (program.slots(batch), program.kernel.native.sizes.saved, count)
+        begin = _programs.get(("begin", shapes), lambda: jax.jit(partial(_begun, shapes)))
         self.n, self.state, self.slots = begin(*self._put((np.asarray(n), np.ascontiguousarray(state))))
-        own = [as_words(np.asarray(x)[:count]).T for x in self.held.own(program.kernel)]
-        self.own = self._put(np.ascontiguousarray(np.concatenate(own)) if own else np.zeros(1))
-        self._use(program.kernel)
+        self.next_step = n
+        own = self.inputs.own(program.kernel)
+        words = member_words([np.asarray(x)[:count] for x in own]).T if own else np.zeros(0)
+        self.own = self._put(np.ascontiguousarray(words))
+        self.use(program.kernel)
 
     def _put(self, x: Any) -> Any:
         return jax.device_put(x, self.device)
 
-    def _use(self, kernel: StepKernel) -> None:
+    def use(self, kernel: StepKernel) -> None:
         """Continue with this kernel."""
         self.kernel, machine = kernel, self.program.machine
-        self.uniforms = self._put(self.held.uniforms(kernel))
+        self.shared = self._put(self.inputs.shared(kernel))
         loop = kernel.native.executable
 
         def launch(*arrays: Array) -> tuple[Array, ...]:
@@ -184,91 +198,80 @@ class GpuStepper:
             return n, state, slots, jnp.min(n)
 
         self.launch = _programs.get((loop, machine), lambda: machine.jit(launch, (4, 5, 6)))
-        self.source: IncrementSource | None = None
+        groups = self.batch.member.reshape(-1, width_of(self.plan))
+        self.path = PathLoader(self.plan, groups, kernel.native.path_columns)
 
-    def points(self) -> StepState:
+    def open_slots(self, first: int, count: int) -> None:
+        """The save buffer is allocated already."""
+        self.first_slot = first
+
+    def run(self, stop: int, every: int) -> bool:
+        """Launch a kernel, which takes steps as far as the increments reach that are on the GPU."""
+        path, base, self.end = self._load_path(stop)
+        buffers = Buffers(
+            self.n, state=self.state, shared=self.shared, member=self.own, path=path, saved=self.slots,
+            first_path_step=base, first_slot=self.first_slot,
+        )  # fmt: skip
+        arguments = self.kernel.native.executable.arguments(buffers, self.end, every)
+        self.n, self.state, self.slots, least = self.launch(*arguments)
+        self.next_step = int(least)
+        return self.next_step >= self.end
+
+    def _load_path(self, stop: int) -> tuple[Any, int, int]:
+        """Return the increments (steps, columns, members), their first step, and the step where they end."""
+        if self.kernel.drawn or not self.kernel.native.path_columns:
+            return np.zeros(0), 0, stop
+        rows, base, end = self.path.load(self.next_step, stop)
+        path = rows.transpose(1, 2, 0, 3).reshape(rows.shape[1], rows.shape[2], -1)[:, :, : self.batch.n_members]
+        return self._put(np.ascontiguousarray(path)), base, end
+
+    def stopped(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the members that stopped, and their step numbers."""
+        n = np.asarray(self.n)
+        lanes = np.flatnonzero(n < self.end)
+        return lanes, n[lanes]
+
+    def states(self) -> StepState:
         """Return copies of the states of the members."""
         padding = self.batch.member.size - self.batch.n_members
         key = self.kernel.shapes, self.kernel.dtypes, padding
         unpack = _programs.get(key, lambda: jax.jit(partial(_unpacked, *key)))
-        points = jax.tree.unflatten(self.kernel.treedef, unpack(self.state))
-        return points if self.observer is None else points._replace(observed=self.observer.states)
+        return jax.tree.unflatten(self.kernel.treedef, unpack(self.state))
 
-    def advance(self, n1: int, every: int) -> PyTree:
-        """Launch kernels, and take fallback steps where a kernel stops."""
-        first, low = self.at // every, self.at
-        while low < n1:
-            base, end, path = self._path(low, n1)
-            buffers = Buffers(self.n, self.state, self.uniforms, self.own, path, self.slots, base, first)
-            arguments = self.kernel.native.executable.arguments(buffers, end, every)
-            self.n, self.state, self.slots, least = self.launch(*arguments)
-            low = int(least)
-            if low < end and not self._use_full_kernel():
-                low = self._take_fallback_steps(end, first, every)
-        self.at = n1
-        return self._rows(n1 // every - first)
+    def states_of(self, lanes: np.ndarray) -> StepState:
+        """Return the states of some members."""
+        words = np.ascontiguousarray(np.asarray(self.state)[:, lanes].T)
+        return self.kernel.unpack(words[:, :, None])
 
-    def _path(self, low: int, n1: int) -> tuple[int, int, Any]:
-        """Return the first step of the increments, the last, and the increments (steps, columns, members)."""
-        kernel, plan = self.kernel, self.plan
-        if kernel.drawn or not kernel.native.path_columns:
-            return 0, n1, np.zeros(1)
-        if self.source is None or n1 > self.covered:
-            first, width = low // BLOCK, width_of(plan)
-            window = plan.window(first) if first else plan.first_window
-            self.covered = (first + plan.window_blocks) * BLOCK
-            self.source = IncrementSource(window, self.batch.member.reshape(-1, width), kernel.native.path_columns)
-        rows = self.source.draw(low // BLOCK, n1)
-        base = low // BLOCK * BLOCK
-        path = rows.transpose(1, 2, 0, 3).reshape(rows.shape[1], rows.shape[2], -1)[:, :, : self.batch.n_members]
-        return base, min(n1, base + rows.shape[1]), self._put(np.ascontiguousarray(path))
-
-    def _use_full_kernel(self) -> bool:
-        """Continue with the full kernel; return False if it is in use already, or cannot be compiled."""
-        if self.full:
-            return False
-        self.full = True
-        kernel = kernel_for(self.plan, self.program.machine.target, full=True, drawn=self.kernel.drawn)
-        if isinstance(kernel, NotSupported):
-            return False
-        self._use(kernel)
-        return True
-
-    def _take_fallback_steps(self, end: int, first: int, every: int) -> int:
-        """Take one step of the members that stopped, by programs of the CPU; return the least step number."""
-        plan = self.plan
-        n = np.array(self.n)
-        lanes = np.flatnonzero(n < end)
-        target = Cpu(width_of(plan))
-        kernel = kernel_for(plan, target, full=True)
-        kernel = kernel_for(plan, target) if isinstance(kernel, NotSupported) else kernel
-        assert isinstance(kernel, StepKernel)  # a CPU supports every step that a GPU supports
-        before = np.ascontiguousarray(np.asarray(self.state)[:, lanes].T)
-        singly = FallbackStepper(kernel, self.program.definition, plan, self.batch, self.held, int(n.min()))
-        after = singly.step(lanes, before, n[lanes])
+    def replace(self, lanes: np.ndarray, states: StepState, every: int) -> None:
+        """Set the states of some members after one more step, and save those for which it is time."""
+        n, state = np.array(self.n), np.array(self.state)
         n[lanes] += 1
-        state = np.array(self.state)
-        state[:, lanes] = after.T
+        state[:, lanes] = member_words(states).T
         due = n[lanes] % every == 0
         if due.any():
-            points = jax.tree.map(lambda x: x[due], kernel.unpack(after[:, :, None]))
-            saved = [as_words(x) for x in jax.tree.leaves(raw_snapshot(plan.integrator, plan.save, points))]
+            saved = member_words(raw_snapshot(self.plan.integrator, self.plan.save, states))
             slots = np.array(self.slots)
-            slots[n[lanes][due] // every - 1 - first, :, lanes[due]] = np.concatenate(saved, axis=1)
+            slots[n[lanes][due] // every - 1 - self.first_slot, :, lanes[due]] = saved[due]
             self.slots = self._put(slots)
         self.n, self.state = self._put((n, state))
-        return int(n.min())
+        self.next_step = int(n.min())
 
-    def _rows(self, saved: int) -> PyTree:
+    def accumulators(self, count: int) -> PyTree | None:
+        """Return the accumulators of the saved times, by kernels."""
+        reduction = self.program.reduction
+        if reduction is None:
+            return None
+        take = _programs.get("one time", lambda: jax.jit(_one_time, static_argnums=2))
+        times = (take(self.slots, np.asarray(k), reduction.values) for k in range(count))
+        return reduction.batches(list(times), len(self.batch.indices), self.batch.n_members)
+
+    def rows(self, count: int, first: int) -> Snapshot:
         """Return the saved rows."""
-        plan, program, first = self.plan, self.program, self.plan.saved.up_to(self.at) - saved
-        if program.reduction is not None:
-            take = _programs.get("one time", lambda: jax.jit(_one_time, static_argnums=2))
-            times = (take(self.slots, np.asarray(k), program.reduction.values) for k in range(saved))
-            return program.reduction.batches(list(times), len(self.batch.indices), self.batch.n_members)
+        plan = self.plan
         shapes = self.kernel.native.saved_shape
-        fetched = min(len(self.slots), 1 << (saved - 1).bit_length()) if saved else 0  # one program for several numbers
-        words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :saved]
+        fetched = min(len(self.slots), 1 << (count - 1).bit_length()) if count else 0  # one program for several numbers
+        words = np.asarray(jnp.transpose(self.slots[:fetched], (2, 0, 1)))[:, :count]
         out, at = [], 0
         for s in jax.tree.leaves(shapes):
             size = words_in(s.shape, s.dtype)
@@ -277,16 +280,14 @@ class GpuStepper:
             out.append(a.reshape(*a.shape[:2], *s.shape))
             at += size
         rows: Snapshot = jax.tree.unflatten(jax.tree.structure(shapes), out)
-        if plan.save.function is not None:
-            cuts = [self.batch.member_slice(i) for i in range(len(self.batch.indices))]
-            of = lambda cut: (
-                None if plan.axes is None else params_of(self.batch.params, plan.axes, np.arange(cut.start, cut.stop))
-            )
-            parts = [saved_rows(plan, jax.tree.map(lambda x, cut=cut: x[cut], rows), of(cut), first) for cut in cuts]
-            rows = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-        if self.observer is not None:
-            rows = self.observer.observed(rows, first)
-        return program.reduced(self.batch, rows, plan.call_slots + 1)
+        if plan.save.function is None:
+            return rows
+        cuts = [self.batch.member_slice(i) for i in range(len(self.batch.indices))]
+        of = lambda cut: (
+            None if plan.axes is None else params_of(self.batch.params, plan.axes, np.arange(cut.start, cut.stop))
+        )
+        parts = [saved_rows(plan, jax.tree.map(lambda x, cut=cut: x[cut], rows), of(cut), first) for cut in cuts]
+        return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
 
 def _unpacked(shapes: tuple, dtypes: tuple, padding: int, state: Array) -> list[Array]:
@@ -311,9 +312,9 @@ def _one_time(slots: Array, k: Array, words: int) -> Array:
     return jax.lax.dynamic_index_in_dim(slots, k, keepdims=False)[:words]
 
 
-def _begun(rooms: tuple, n: Array, state: Array) -> tuple[Array, Array, Array]:
+def _begun(shapes: tuple, n: Array, state: Array) -> tuple[Array, Array, Array]:
     """Return step numbers, the words of members (of one, if all are equal), and an empty save buffer."""
-    return jnp.broadcast_to(n, rooms[0]), jnp.broadcast_to(state, rooms[1]), jnp.zeros(rooms[2], jnp.int64)
+    return jnp.broadcast_to(n, shapes[0]), jnp.broadcast_to(state, shapes[1]), jnp.zeros(shapes[2], jnp.int64)
 
 
 class DeviceReduction:
@@ -359,7 +360,9 @@ class DeviceReduction:
         """A kernel on words (own, lanes)."""
         lanes = own.shape[1]
         buffers = Buffers(
-            n=jnp.zeros(lanes, jnp.int64), state=np.zeros(0), shared=shared, member=own, path=np.zeros(0),
+            n=jnp.zeros(lanes, jnp.int64),
+            shared=shared,
+            member=own,
             saved=jnp.zeros((1, kernel.sizes.saved, lanes), jnp.int64),
-        )  # fmt: skip
+        )
         return self.machine.call(kernel.executable, *kernel.executable.arguments(buffers, 1, 1))[2][0]

@@ -21,11 +21,11 @@ from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.time_loop import Target
 from stepcompiler.words import packed, unpacked, words_in
 
+from .. import tuning
 from ..plan import Plan
 from .base import NotSupported, attempt_native
 
-LARGEST = 256  # words of an accumulator, …
-_OPERATIONS = 2000  # … and operations to merge two, above which XLA computes the sums over a batch
+_OPERATIONS = 2000  # to merge two accumulators, above which XLA computes the sums over a batch
 
 _made: LRUCache["ReductionKernels | None"] = LRUCache()
 
@@ -83,7 +83,7 @@ class _Same:
 
 def _make(reduce: Any, values: PyTree, accumulator: PyTree, target: Target) -> ReductionKernels | None:
     size = sum(words_in(s.shape, s.dtype) for s in jax.tree.leaves(accumulator))
-    if size > LARGEST or not size:
+    if size > tuning.current().accumulator_words or not size:
         return None
 
     def single(shared: list, own: list, state: None, n: Any, path: None) -> tuple[None, PyTree, Any]:

@@ -15,11 +15,11 @@ from stepcompiler.kernel import Kernel, Signature, dynamic_input
 from stepcompiler.targets.cpu import Cpu
 from stepcompiler.words import as_words, words_in
 
+from .. import tuning
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState
 from ..saved_values import MemberFunction
 from .base import NotSupported, attempt_native
-from .native_reduction import LARGEST
 
 _OPERATIONS = 2000  # to observe one saved value, beyond which XLA does it
 _ROWS = 256  # saved times that native code observes together
@@ -182,8 +182,9 @@ def kernel_for(plan: Plan, width: int) -> Kernel | NotSupported:
 def _made(plan: Plan, observe: MemberFunction, axes: tuple, width: int) -> Kernel | NotSupported:
     state, values = plan.observed_shape, plan.snapshot_shape.values
     size = sum(words_in(s.shape, s.dtype) for s in jax.tree.leaves(state))
-    if size > LARGEST:
-        return NotSupported(f"its state has {size} numbers per member, and native code holds {LARGEST}.")
+    limit = tuning.current().accumulator_words
+    if size > limit:
+        return NotSupported(f"its state has {size} numbers per member, and native code holds {limit}.")
     structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in jax.tree.leaves(plan.system.params)]
     by_member = axes if observe.params else ()
     takes = structs if observe.params else []

@@ -84,6 +84,24 @@ class IncrementSource:
         return out
 
 
+class PathLoader:
+    """The increments of a batch in a run, from one window of the path after the other."""
+
+    def __init__(self, plan: Plan, members: Int[np.ndarray, "groups width"], columns: tuple[int, ...]):
+        self.plan, self.members, self.columns = plan, members, columns
+        self.source: IncrementSource | None = None
+
+    def load(self, low: int, stop: int) -> tuple[Float[np.ndarray, "groups steps columns width"], int, int]:
+        """Return increments from about step `low` on, their first step, and the step where they end, at most `stop`."""
+        b = low // BLOCK
+        if self.source is None or stop > self.covered:
+            window = self.plan.window(b) if b else self.plan.first_window
+            self.covered = (b + self.plan.window_blocks) * BLOCK
+            self.source = IncrementSource(window, self.members, self.columns)
+        rows = self.source.draw(b, stop)
+        return rows, b * BLOCK, min(stop, b * BLOCK + rows.shape[1])
+
+
 class PerChannelSource:
     """Many Brownian motions, drawn separately: SIMD lanes hold those of a trajectory, or members."""
 

@@ -15,6 +15,8 @@ from jaxtyping import Array, Bool, Int, PyTree
 from stepcompiler.cache import LRUCache
 
 from ...drivers import Window
+from ...integrators.until import Until
+from .. import tuning
 from ..executors import cores
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, SolverTotals, StepState, TimeGrid
@@ -22,7 +24,7 @@ from .step_definition import StepDefinition, _start
 
 _MOST, _LEAST = 32, 4  # members in a call
 _NUMBERS = 2**18  # of their states
-_STEPS, _WORK = 256, 2**23  # of a member: what takes at most some tenths of a second
+_WORK = 2**23  # of a member: what takes at most some tenths of a second
 _SAVED = 2**17  # numbers that a call saves, if a member saves more than one state
 
 
@@ -53,12 +55,14 @@ class ShortRunProgram:
             or plan.reduce is not None
             or plan.save_at is not None
             or plan.devices
+            or isinstance(plan.integrator, Until)
             or jax.default_backend() != "cpu"
         ):
             return None
-        few = plan.steps <= _STEPS and plan.steps * float(np.prod(plan.system.algebra.shape)) ** 1.5 <= _WORK
+        shape = plan.system.algebra.conjugated_shape or plan.system.algebra.shape
+        few = plan.steps <= tuning.current().short_run_steps and plan.steps * float(np.prod(shape)) ** 1.5 <= _WORK
         fits = few and plan.n_saved - 1 <= _capacity(plan)[1]
-        return cls(plan, definition, call) if fits and len(plan.system.algebra.shape) > 1 else None
+        return cls(plan, definition, call) if fits and len(shape) > 1 else None
 
     @property
     def batches_per_launch(self) -> int:

@@ -27,15 +27,17 @@ from stepcompiler.lattices.site_values import PerSite
 from ...algebras.base import Element, LieAlgebra, State
 from ...algebras.product import Product
 from ...drivers import BrownianWindow, Increment, Needs
+from ...integrators.jump_adapted import user_method
+from ...integrators.until import Until
 from ...stabilisers import Reduction, reduced_gradient
 from ...systems import System
+from .. import tuning
 from ..executors import cores
 from ..plan import Plan
 from ..run_state import initial_state
 from .base import NotSupported, attempt_native
 
 _OPERATIONS = 20_000  # of a sweep
-_SHARE = 2**14  # sites that are worth a thread
 
 
 class SiteSystem:
@@ -178,7 +180,7 @@ def clock_of(plan: Plan) -> list[Any]:
 
 def threads_for(kernel: SiteKernel) -> int:
     """Return the number of threads that share the sites of a member."""
-    return max(1, min(cores(), kernel.layout.sites // _SHARE))
+    return max(1, min(cores(), kernel.layout.sites // tuning.current().sites_per_thread))
 
 
 def _make(plan: Plan, full: bool) -> SiteKernel:
@@ -227,7 +229,9 @@ def _make(plan: Plan, full: bool) -> SiteKernel:
 
 def _check(plan: Plan, sites: int) -> None:
     """Raise an error for options that are not supported site by site."""
-    name = type(plan.integrator).__name__
+    if isinstance(plan.integrator, Until):
+        raise NotCompilable(f"A run of {sites} copies with until= has no native code.")
+    name = type(user_method(plan.integrator)).__name__
     if plan.system.has_torque or plan.system.laws:
         raise NotCompilable(f"A torque, or a control, of {sites} copies has no native code.")
     if not plan.integrator.sitewise:

@@ -8,23 +8,27 @@ import jax
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from stepcompiler.arrays.compile import compile_array_step
 from stepcompiler.cache import LRUCache
 from stepcompiler.compile import compile_step
 from stepcompiler.kernel import Kernel, Signature, constant_pattern, dynamic_input
+from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.time_loop import Target
-from stepcompiler.words import packed, unpacked
+from stepcompiler.words import as_words, packed, unpacked
 
 from ...drivers import Increment
 from ...integrators.base import Integrator
 from ...integrators.implicit import from_near
 from ...systems import System
+from .. import tuning
 from ..member_params import with_params
 from ..plan import Batch, Plan
 from ..run_state import Snapshot, StepState, raw_snapshot, try_step
 from .base import NotSupported, attempt_native
 from .path_sampling import drawing
 
-OPERATIONS = 20_000  # scalar operations up to which native code pays: beyond, compiling takes too long
+OPERATIONS = tuning.Tuning.native_operations
+_FULL = 3  # times as many in a full kernel, beside which a step by XLA is slow
 WIDTH = 8  # members in SIMD lanes on a CPU
 
 
@@ -37,6 +41,7 @@ class StepKernel(NamedTuple):
     treedef: Any  # of a point
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
+    arrays: bool = False  # whether it is made of loops over the elements of arrays
 
     @property
     def width(self) -> int:
@@ -53,16 +58,23 @@ class StepKernel(NamedTuple):
         return jax.tree.unflatten(self.treedef, [a[:, 0] for a in arrays])
 
 
+def member_words(tree: PyTree) -> np.ndarray:
+    """Return arrays with a leading axis of members as words (members, words)."""
+    return np.concatenate([as_words(np.asarray(x)) for x in jax.tree.leaves(tree)], axis=1)
+
+
 # Making kernels.
 
 _kernels: LRUCache[StepKernel | NotSupported] = LRUCache()
 _marks: LRUCache[tuple[tuple[bool, ...], tuple[bool, ...]]] = LRUCache()
 
 
-def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = False) -> StepKernel | NotSupported:
+def kernel_for(
+    plan: Plan, target: Target, full: bool = False, drawn: bool = False, arrays: bool = False
+) -> StepKernel | NotSupported:
     """Return the kernel for the step of a plan, or the reason why it is not supported; cached by structure.
 
-    `drawn`: it draws the path itself.
+    `drawn`: it draws the path itself. `arrays`: it is made of loops over the elements of arrays.
     """
     leaves = _numbers(plan.system)
     axes = jax.tree.leaves(plan.axes, is_leaf=lambda x: x is None)
@@ -80,10 +92,11 @@ def kernel_for(plan: Plan, target: Target, full: bool = False, drawn: bool = Fal
         target,
         full,
         window,
+        arrays,
     )
 
     def make() -> StepKernel | NotSupported:
-        return attempt_native(lambda: _tried(plan, _make(plan, patterns, own, target, full, drawn)))
+        return attempt_native(lambda: _tried(plan, _make(plan, patterns, own, target, full, drawn, arrays)))
 
     return _kernels.get(key, make)
 
@@ -134,7 +147,7 @@ def _tried(plan: Plan, kernel: StepKernel) -> StepKernel:
 
 
 def _make(
-    plan: Plan, patterns: tuple, by_member: tuple[bool, ...], target: Target, full: bool, drawn: bool
+    plan: Plan, patterns: tuple, by_member: tuple[bool, ...], target: Target, full: bool, drawn: bool, arrays: bool
 ) -> StepKernel:
     """Write and compile the step of one member."""
     numbers, rest = eqx.partition(plan.system, eqx.is_array)
@@ -157,10 +170,15 @@ def _make(
         own, draw = [*own, jax.ShapeDtypeStruct((), np.int64)], drawing(plan.first_window)
     steps = partial(step, from_near(fast)), partial(step, fast) if full else None
     signature = Signature([*patterns, scalar, scalar], own, point, plan.increment_shape)
-    native = compile_step(steps[0], signature, target, fallback=steps[1], path_sampler=draw, max_operations=OPERATIONS)
+    if arrays:
+        assert isinstance(target, Cpu) and draw is None
+        native = compile_array_step(steps[0], signature, target, fallback=steps[1])
+    else:
+        most = tuning.current().native_operations * (_FULL if full else 1)
+        native = compile_step(steps[0], signature, target, fallback=steps[1], path_sampler=draw, max_operations=most)
     words = jax.tree.leaves(point)
     layout = tuple(x.shape for x in words), tuple(np.dtype(x.dtype) for x in words)
-    return StepKernel(native, drawn, by_member, jax.tree.structure(point), *layout)
+    return StepKernel(native, drawn, by_member, jax.tree.structure(point), *layout, arrays)
 
 
 class KernelInputs:
@@ -171,7 +189,7 @@ class KernelInputs:
         self.system = plan.system if plan.axes is None else with_params(plan.system, batch.params)
         self.params = [x for x, m in zip(_numbers(self.system), by_member, strict=True) if m]
 
-    def uniforms(self, kernel: StepKernel) -> np.ndarray:
+    def shared(self, kernel: StepKernel) -> np.ndarray:
         """Return the shared inputs of a kernel as words."""
         return shared_inputs(self.plan, kernel, self.system)
 

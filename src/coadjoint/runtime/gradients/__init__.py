@@ -5,5 +5,6 @@
 - `layout`: arrays of JAX as words of kernels, and back;
 - `calls`: the implementation of the primitives on a CPU;
 - `primitives`: the primitives, and their rules of differentiation, transposition and batching;
+- `growth`: the warning of gradients that grow;
 - `info`: how the last gradient was computed.
 """

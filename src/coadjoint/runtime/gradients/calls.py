@@ -6,6 +6,7 @@ Arguments that differ between members have a leading axis of members, all others
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -19,6 +20,10 @@ from .program import Program, shapes_of
 
 _SEGMENT = 2**20  # bytes of the tape of the steps between two saved states, so that it stays in a cache
 _LEAST = 64  # steps between two saved states
+_INCOMPLETE = (
+    "the native derivative of a step requires branches that could not be compiled. "
+    'Pass adjoint="xla" to solve or ensemble.'
+)
 
 
 class Given(NamedTuple):
@@ -84,7 +89,8 @@ def _results(program: Program, given: Given, rows: Array, state: Array, n: Array
     unsolved: Any = totals.unsolved + jnp.where(failed, program.steps - reached, 0)
     residual: Any = jnp.where(failed, jnp.inf, totals.residual)
     out = [jnp.where(failed.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x) for x in out]
-    return [*out, *totals._replace(unsolved=unsolved, first_unsolved=first, residual=residual)]
+    by_native_code = jnp.zeros_like(reached)
+    return [*out, *totals._replace(unsolved=unsolved, first_unsolved=first, residual=residual), by_native_code]
 
 
 def single(members: int | None, out: Sequence[Array]) -> list[Array]:
@@ -142,22 +148,9 @@ def run_adjoint(
     program: Program, members: int | None, given: Given, keep: int, tape: Array, cts: Sequence[Array]
 ) -> list[Array]:
     """Cotangents of the moving arguments, each by member, from those of the saved rows."""
-    kernels, steps, every = given.kernels, program.steps, program.save_every
-    width = given.first.shape[2]
-    each_step = bool(kernels.moving_rows)  # slopes with respect to the path come out at every step
-    cts = [x if members is not None else x[None] for x in cts]
-    floats = [kernels.parts[i] for i in program.floating]
-    order = {i: k for k, i in enumerate(program.saved)}
-    lam = [cts[order[i]][:, -1] if i in order else _none(kernels.parts[i], given.members) for i in program.floating]
-    sums = [_none(kernels.numbers[i], given.members) for i in kernels.moving_numbers]
-    state = group_words([*lam, *sums], given.members, width)
-    before = [jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], axis=1)[:, ::-1] for x in cts]
-    added = words(before, 2)  # at saved step j, λ receives the cotangent of row −1 − j
-    if each_step and every > 1:
-        spread = jnp.zeros((given.members, program.slots, every, added.shape[2]), added.dtype)
-        added = spread.at[:, :, -1].set(added).reshape(given.members, steps, added.shape[2])
-    added = grouped(added, width)
-    saves = 1 if each_step else every
+    kernels, steps = given.kernels, program.steps
+    lam, sums, added, saves = _backward_inputs(program, members, given, cts)
+    state = group_words([*lam, *sums], given.members, given.first.shape[2])
     shared = [*given.shared, jnp.asarray(steps - 1)]
     tape = _tape(given, members, tape)
     if keep:
@@ -167,15 +160,62 @@ def run_adjoint(
             kernels.adjoint, shared, state, given.own, tape, stop=steps, slots=added.shape[1], every=saves, added=added
         )
         state, slopes, n = done.state, done.saved, done.n
-    flat = ungrouped(state, given.members)
+    return _complete(_cotangents(program, given, ungrouped(state, given.members), slopes), n, steps)
+
+
+def _backward_inputs(
+    program: Program, members: int | None, given: Given, cts: Sequence[Array]
+) -> tuple[list[Array], list[Array], Array, int]:
+    """λ and the gradients at the end, the cotangents of saved rows as words, and the steps between these."""
+    kernels, steps, every = given.kernels, program.steps, program.save_every
+    each_step = bool(kernels.moving_rows)  # slopes with respect to the path come out at every step
+    cts = [x if members is not None else x[None] for x in cts]
+    order = {i: k for k, i in enumerate(program.saved)}
+    lam = [cts[order[i]][:, -1] if i in order else _none(kernels.parts[i], given.members) for i in program.floating]
+    sums = [_none(kernels.numbers[i], given.members) for i in kernels.moving_numbers]
+    before = [jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], axis=1)[:, ::-1] for x in cts]
+    added = words(before, 2)  # at saved step j, λ receives the cotangent of row −1 − j
+    if each_step and every > 1:
+        spread = jnp.zeros((given.members, program.slots, every, added.shape[2]), added.dtype)
+        added = spread.at[:, :, -1].set(added).reshape(given.members, steps, added.shape[2])
+    return lam, sums, grouped(added, given.first.shape[2]), 1 if each_step else every
+
+
+def _cotangents(program: Program, given: Given, flat: Array, slopes: Array) -> list[Array]:
+    """Cotangents of the moving arguments from the last state of an adjoint and the slopes of the path."""
+    kernels = given.kernels
+    floats = [kernels.parts[i] for i in program.floating]
     parts = arrays(flat, [*floats, *(kernels.numbers[i] for i in kernels.moving_numbers)])
     a, moving = program.counts[0], kernels.variant.moving
     start = [x for i, x in zip(program.floating, parts, strict=False) if moving[a + i]]
-    failed = jnp.repeat(n, width)[: given.members] < steps
     along = arrays(ungrouped(slopes, given.members)[:, ::-1], [kernels.rows[i] for i in kernels.moving_rows])
-    return [
-        jnp.where(failed.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x) for x in [*parts[len(floats) :], *start, *along]
-    ]
+    return [*parts[len(floats) :], *start, *along]
+
+
+def run_second(
+    program: Program, members: int | None, given: Given, keep: int, tape: Array, cts: Sequence[Array],
+    slopes: Sequence[Array], flags: Sequence[bool],
+) -> list[Array]:  # fmt: skip
+    """The tangents of the results of `run_adjoint`, from those of the moving arguments."""
+    kernels, steps, width = given.kernels, program.steps, given.first.shape[2]
+    state, own, path = _forward_inputs(program, members, given, keep, tape, slopes, flags)
+    ahead = call(kernels.tangent_taped, given.shared, state, own, path, stop=steps, slots=steps, every=1)
+    lam, sums, added, saves = _backward_inputs(program, members, given, cts)
+    zeros = [jnp.zeros_like(x) for x in (*lam, *sums)]
+    done = call(
+        kernels.second, [*given.shared, jnp.asarray(steps - 1)],
+        group_words([*lam, *sums, *zeros], given.members, width), own,
+        jnp.concatenate([path, ahead.saved], axis=2), stop=steps, slots=added.shape[1], every=saves, added=added,
+    )  # fmt: skip
+    flat = ungrouped(done.state, given.members)
+    flat = flat[:, flat.shape[1] // 2 :]
+    out = _cotangents(program, given, flat, done.saved)
+    return _complete(out, jnp.minimum(ahead.n, done.n), steps)
+
+
+def _complete(out: list[Array], n: Array, steps: int) -> list[Array]:
+    """Raise an error if a kernel has stopped before a step that no native code takes."""
+    return eqx.error_if(out, jnp.any(n < steps), _INCOMPLETE)
 
 
 def _in_segments(
@@ -216,6 +256,20 @@ def run_tangent(
     flags: Sequence[bool],
 ) -> list[Array]:  # fmt: skip
     """Tangents of the saved rows, from those of the moving arguments."""
+    kernels, steps = given.kernels, program.steps
+    state, own, path = _forward_inputs(program, members, given, keep, tape, slopes, flags)
+    like = [jax.ShapeDtypeStruct(kernels.parts[i].shape, kernels.parts[i].dtype) for i in program.saved]
+    done = call(
+        kernels.tangent, given.shared, state, own, path, stop=steps, slots=program.slots, every=program.save_every
+    )
+    return single(members, _complete(arrays(ungrouped(done.saved, given.members), like), done.n, steps))
+
+
+def _forward_inputs(
+    program: Program, members: int | None, given: Given, keep: int, tape: Array, slopes: Sequence[Array],
+    flags: Sequence[bool],
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The state, the inputs by member and the path of a tangent run."""
     kernels, steps, width = given.kernels, program.steps, given.first.shape[2]
     a, b, _ = program.counts
     along = _spread(slopes, flags, given.members)
@@ -231,16 +285,9 @@ def run_tangent(
     rows = along[len(along) - len(kernels.moving_rows) :]
     drows = group_words(rows, given.members, width, 2, steps)
     state_words, tape = group_words(state, given.members, width), _tape(given, members, tape)
-    like = [jax.ShapeDtypeStruct(kernels.parts[i].shape, kernels.parts[i].dtype) for i in program.saved]
     if keep:
         tape = _whole_tape(program, given, keep, tape)
-    done = call(
-        kernels.tangent, given.shared, state_words, own_words, jnp.concatenate([tape, drows], axis=2), stop=steps,
-        slots=program.slots, every=program.save_every,
-    )  # fmt: skip
-    failed = (jnp.repeat(done.n, width)[: given.members]) < steps
-    out = arrays(ungrouped(done.saved, given.members), like)
-    return single(members, [jnp.where(failed.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x) for x in out])
+    return state_words, own_words, jnp.concatenate([tape, drows], axis=2)
 
 
 def _whole_tape(program: Program, given: Given, keep: int, kept: Array) -> Array:

@@ -26,6 +26,8 @@ class GradientInfo:
 
 
 _last: list[GradientInfo] = []
+_reasons = ["", "JAX compiled the run for another device than the CPU, and XLA computes it as a scan."]
+ELSEWHERE = 1  # the code of the last of these
 
 
 def last_gradient_info() -> GradientInfo | None:
@@ -54,3 +56,18 @@ def last_gradient_info() -> GradientInfo | None:
 def note_gradient(info: GradientInfo) -> None:
     """Record how a gradient is computed."""
     _last[:] = [info]
+
+
+def code_of(reason: str) -> int:
+    """Return the number of a reason for which XLA computes a run; 0 is native code.
+
+    A run that JAX compiles returns this number. Its code may be selected after its results have got their type.
+    """
+    if reason not in _reasons:
+        _reasons.append(reason)
+    return _reasons.index(reason)
+
+
+def reason_of(code: int) -> str:
+    """Return the reason with this number; it may be from another process."""
+    return _reasons[code] if code < len(_reasons) else "Native code could not be made when JAX compiled the run."

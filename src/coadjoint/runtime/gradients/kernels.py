@@ -248,9 +248,7 @@ class Kernels:
     @cached_property
     def tangent(self) -> Kernel:
         """The tangent, run forward over a tape."""
-        floats = [self.parts[i] for i in self.program.floating]
-        slopes = [self.numbers[i] for i in self.moving_numbers]
-        along = [self.rows[i] for i in self.moving_rows]
+        floats, slopes, _, path, columns = self._tangent_inputs
 
         def step(shared: list, own: list, state: list, n: Array, path: tuple) -> tuple:
             count = len(own) - len(slopes)
@@ -260,13 +258,67 @@ class Kernels:
             at = {i: k for k, i in enumerate(self.program.floating)}
             return new, [new[at[i]] for i in self.program.saved], jnp.ones((), bool)
 
-        size = count_words(self.tape)
-        columns = *self.tape_columns, *range(size, size + count_words(along))
-        path = self.parts, self.rows, self.roots, along
         signature = Signature(self.shared_patterns, [*self.own_shapes, *slopes], floats, path, columns)
         kernel = self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
         if kernel.path_columns != columns:
             raise NotCompilable("The tangent of a step reads what its adjoint does not.")
+        return kernel
+
+    # The derivative of the adjoint.
+
+    @cached_property
+    def tangent_taped(self) -> Kernel:
+        """The tangent, which saves its state before each step."""
+        floats, slopes, _, path, columns = self._tangent_inputs
+
+        def step(shared: list, own: list, state: list, n: Array, path: tuple) -> tuple:
+            count = len(own) - len(slopes)
+            parts, row, roots, drow = path
+            moved, here = self._moves(self.merged_inputs(shared, own[:count]), n, parts, row, roots)
+            _, new = jax.jvp(moved, here, (own[count:], list(state), drow))
+            return new, list(state), jnp.ones((), bool)
+
+        signature = Signature(self.shared_patterns, [*self.own_shapes, *slopes], floats, path, columns)
+        return self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
+
+    @property
+    def _tangent_inputs(self) -> tuple:
+        """Shapes of the state of a tangent, of the slopes of numbers and rows, of its path, and the columns of that."""
+        floats = [self.parts[i] for i in self.program.floating]
+        slopes = [self.numbers[i] for i in self.moving_numbers]
+        along = [self.rows[i] for i in self.moving_rows]
+        size = count_words(self.tape)
+        columns = *self.tape_columns, *range(size, size + count_words(along))
+        return floats, slopes, along, (self.parts, self.rows, self.roots, along), columns
+
+    @cached_property
+    def second(self) -> Kernel:
+        """The derivative of the adjoint along a tangent, run backward. Its state: λ, gradients, and their tangents."""
+        floats, slopes, along, _, columns = self._tangent_inputs
+
+        def step(shared: list, own: list, state: tuple, n: Array, path: tuple) -> tuple:
+            *shared, last = shared
+            (lam, total), (dlam, dtotal) = state
+            parts, row, roots, drow, dparts = path
+            count = len(own) - len(slopes)
+            moved, here = self._moves(self.merged_inputs(shared, own[:count]), last - n, parts, row, roots)
+            back = lambda here, lam: jax.vjp(moved, *here)[1](lam)
+            moves = (list(own[count:]), list(dparts), list(drow)), list(dlam)
+            (some, lam, _), (dsome, dlam, dslopes) = jax.jvp(back, (tuple(here), list(lam)), moves)
+            total, dtotal = ([a + b for a, b in zip(x, y, strict=True)] for x, y in ((total, some), (dtotal, dsome)))
+            return ((lam, total), (dlam, dtotal)), dslopes, jnp.ones((), bool)
+
+        sums = [self.numbers[i] for i in self.moving_numbers]
+        before = count_words([*self.tape, *along])
+        columns = *columns, *range(before, before + count_words(floats))
+        signature = Signature(
+            [*self.shared_patterns, dynamic_input(np.int64(0))], [*self.own_shapes, *slopes],
+            ((floats, sums), (floats, sums)), (self.parts, self.rows, self.roots, along, floats), columns,
+            backward=True, added=self._added_words,
+        )  # fmt: skip
+        kernel = self._compile(step, signature=signature, limit=2 * _ADJOINT_OPERATIONS)
+        if kernel.path_columns != columns:
+            raise NotCompilable("The second derivative of a step reads what its adjoint does not.")
         return kernel
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 from stepcompiler.kernel import constant_pattern, dynamic_input
 
 from ...integrators.base import Integrator
+from ...integrators.until import Until
 from ...systems import System
 from ..backends.base import NotSupported
 from ..backends.step_kernels import by_member, is_param
@@ -24,11 +25,11 @@ from .program import N_TOTALS, Program, snapshots
 
 
 class NativeRun(NamedTuple):
-    """Return the last state, the saved values, and the reason why XLA computes them; empty with native code."""
+    """The last state, the saved values, and the number of the reason if XLA computes them (`info`)."""
 
     point: StepState
     values: Snapshot
-    reason: str
+    code: Array
 
 
 def run_natively(plan: Plan, integrator: Integrator) -> NativeRun | NotSupported:
@@ -45,20 +46,21 @@ def run_natively(plan: Plan, integrator: Integrator) -> NativeRun | NotSupported
 
     t = jnp.asarray(plan.t0 + plan.dt * program.save_every * np.arange(program.slots + 1))
 
-    def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[Array, Snapshot, SolverTotals]:
+    def one(member: Array, mu: Array, g0: PyTree, params: PyTree) -> tuple[Array, Snapshot, SolverTotals, Array]:
         system = plan.system if plan.axes is None else plan.system.with_params(params)
-        raw, totals = _trajectory(plan, program, integrator, system, member, mu, g0)
+        raw, totals, code = _trajectory(plan, program, integrator, system, member, mu, g0)
         values, save = raw.values, plan.save
         if save.function is not None:
             values = jax.vmap(lambda own, t: save.value(system, own, system.params, t))(tuple(raw), t)
-        return raw.values[-1], Snapshot(values, raw.g if plan.group else None), totals
+        return raw.values[-1], Snapshot(values, raw.g if plan.group else None), totals, code
 
     if plan.members is None:
-        end, values, totals = one(jnp.asarray(0), jnp.asarray(plan.mu0), plan.g0, None)
+        end, values, totals, code = one(jnp.asarray(0), jnp.asarray(plan.mu0), plan.g0, None)
     else:
         axes = 0, 0 if plan.mu0_by_member else None, 0 if plan.g0_by_member else None, plan.axes
-        end, values, totals = jax.vmap(one, in_axes=axes)(jnp.arange(plan.members), plan.mu0, plan.g0, plan.params)
-    return NativeRun(StepState(end, None, totals), values, " ".join(program.notes))
+        every = jax.vmap(one, in_axes=axes)
+        end, values, totals, code = every(jnp.arange(plan.members), plan.mu0, plan.g0, plan.params)
+    return NativeRun(StepState(end, None, totals), values, jnp.max(code))
 
 
 def _reason(plan: Plan) -> str:
@@ -69,6 +71,8 @@ def _reason(plan: Plan) -> str:
         return "throw=False requires the fallback solvers."
     if jax.default_backend() != "cpu":
         return "Native derivatives run on a CPU, but JAX's default device is another."
+    if isinstance(plan.integrator, Until):
+        return "Native derivatives do not support until=."
     if plan.devices:
         return "The state is distributed over several devices."
     return ""
@@ -90,7 +94,9 @@ def _differentiated(plan: Plan) -> bool:
             return True
         return isinstance(x, jax.core.Tracer) and moves(getattr(x, "val", None))
 
-    return any(map(moves, jax.tree.leaves((plan.system, plan.mu0, plan.g0, plan.params, plan.driver))))
+    return any(
+        map(moves, jax.tree.leaves((plan.system, plan.mu0, plan.g0, plan.params, plan.driver, plan.t0, plan.dt)))
+    )
 
 
 def _by_member(plan: Plan) -> tuple[bool, ...]:
@@ -121,7 +127,7 @@ def _program(plan: Plan, integrator: Integrator) -> Program:
 
 def _trajectory(
     plan: Plan, program: Program, integrator: Integrator, system: System, member: Array, mu: Array, g0: PyTree
-) -> tuple[Snapshot, SolverTotals]:
+) -> tuple[Snapshot, SolverTotals, Array]:
     """The run of one member."""
     numbers = jax.tree.leaves(eqx.filter(system, eqx.is_array))
     first = initial_state(system, integrator, mu, plan.time_grid.t0, plan.follows_group, g0)
@@ -129,4 +135,4 @@ def _trajectory(
     rows = jax.tree.leaves(path_of(plan.whole_window, member, plan.steps))
     times = [jnp.asarray(plan.time_grid.t0), jnp.asarray(plan.time_grid.dt)]
     out = trajectory(program, [*map(jnp.asarray, (*numbers, *times, *parts, *rows))])
-    return snapshots(program, parts, out[:-N_TOTALS]), SolverTotals(*out[-N_TOTALS:])
+    return snapshots(program, parts, out[:-N_TOTALS]), SolverTotals(*out[-N_TOTALS:-1]), out[-1]

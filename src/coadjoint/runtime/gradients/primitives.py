@@ -4,9 +4,10 @@
     taped    (x)        ↦ rows, totals, tape
     tangent  (x, tape, δx) ↦ δrows              linear in δx; its transpose is `adjoint`
     adjoint  (x, tape, λ)  ↦ cotangents of x    linear in λ; its transpose is `tangent`
+    second   (x, tape, λ, δx) ↦ derivative of `adjoint` along δx
 
 x are numbers of the system, t0, dt, the first state and the path. On a CPU all are native. XLA computes them on other
-devices, and the derivatives of `tangent` and `adjoint` with respect to x, which are second derivatives of the run.
+devices, the derivative of `tangent` with respect to x, all of `second`, and that of `adjoint` along other inputs.
 
 With `members`, results and the arguments whose flag is set have a leading axis of members. `vmap` adds members.
 """
@@ -24,7 +25,7 @@ from jaxtyping import Array
 
 from ..backends.base import NotSupported, attempt_native
 from . import calls
-from .info import GradientInfo, note_gradient
+from .info import GradientInfo, code_of, note_gradient
 from .kernels import Variant, kernel, kernels_of, width_for
 from .layout import count_words
 from .program import N_TOTALS, Program, by_xla, shapes_of
@@ -33,6 +34,7 @@ run_p = jex.Primitive("coadjoint_run")
 taped_p = jex.Primitive("coadjoint_run_taped")
 tangent_p = jex.Primitive("coadjoint_tangent")
 adjoint_p = jex.Primitive("coadjoint_adjoint")
+second_p = jex.Primitive("coadjoint_second")
 
 
 def trajectory(program: Program, args: Sequence[Array]) -> list[Array]:
@@ -60,12 +62,12 @@ def _run_jvp(primals: Sequence, tangents: Sequence, *, program: Program, members
     about = {"program": program, "members": members, "moving": moving}
     slopes = [t for t in tangents if not _still(t)]
     if reason:
-        note_gradient(GradientInfo("xla", f"{reason} XLA differentiates a scan instead."))
-        program.notes[:] = [f"{reason} XLA differentiates a scan instead."]
+        reason = f"{reason} XLA differentiates a scan instead."
+        note_gradient(GradientInfo("xla", reason))
         along = lambda *moved: _mapped(_rows, about, flags)(*_placed(primals, moving, moved))
         some = [x for x, m in zip(primals, moving, strict=True) if m]
         out, rows = jax.jvp(along, some, slopes)
-        return out, [*rows[:-N_TOTALS], *_zeros(out[-N_TOTALS:])]
+        return _because(reason, out), [*rows[:-N_TOTALS], *_zeros(out[-N_TOTALS:])]
     columns = kernels_of(program, variant).tape_columns
     keep = calls.segment_length(program, len(columns), members or 1)
     note_gradient(GradientInfo("native", "", _saved_bytes(program, keep, columns), keep))
@@ -75,6 +77,11 @@ def _run_jvp(primals: Sequence, tangents: Sequence, *, program: Program, members
     given = (*flags, by_member, *(f for f, m in zip(flags, moving, strict=True) if m))
     rows = tangent_p.bind(*primals, tape, *slopes, flags=given, **about)
     return out, [*rows, *_zeros(out[-N_TOTALS:])]
+
+
+def _because(reason: str, out: Sequence) -> list:
+    """The results of a run that XLA computes for this reason."""
+    return [*out[:-1], jnp.full_like(out[-1], code_of(reason))]
 
 
 def _saved_bytes(program: Program, keep: int, columns: tuple) -> int:
@@ -115,7 +122,12 @@ def _linear_jvp(primitive: Any, plain: Callable) -> Callable:
             along = [ad.instantiate_zeros(t) for t in dlinear]
             total = primitive.bind(*x, tape, *along, flags=flags, **about)
         moves = [not _still(t) for t in dx]
-        if any(moves):
+        if primitive is adjoint_p and _has_second(about, flags, moves):
+            along = [ad.instantiate_zeros(t) for t, m in zip(dx, about["moving"], strict=True) if m]
+            marks = *flags, *(f for f, m in zip(flags, about["moving"], strict=False) if m)
+            more = second_p.bind(*x, tape, *linear, *along, flags=marks, **about)
+            total = more if total is None else [a + b for a, b in zip(total, more, strict=True)]
+        elif any(moves):
             some = lambda values: [v for v, m in zip(values, moves, strict=True) if m]
             own = {name: about[name] for name in ("program", "members", "moving")}
             given = (*flags[:count], *flags[count + 1 :])
@@ -125,6 +137,45 @@ def _linear_jvp(primitive: Any, plain: Callable) -> Callable:
         return out, _zeros(out) if total is None else total
 
     return rule
+
+
+def _has_second(about: dict, flags: tuple, moves: Sequence[bool]) -> bool:
+    """Whether native code computes the derivative of an adjoint along these inputs."""
+    program, moving = about["program"], about["moving"]
+    if not any(moves) or any(m and not a for m, a in zip(moves, moving, strict=True)):
+        return False
+    variant = Variant(width_for(about["members"]), tuple(flags[: program.counts[0]]), tuple(moving))
+    made = [kernel(program, variant, name) for name in ("second", "tangent_taped")]
+    return not any(isinstance(k, NotSupported) for k in made)
+
+
+def _second_jvp(primals: Sequence, tangents: Sequence, *, flags: tuple, **about: Any) -> tuple:
+    """By XLA."""
+    count = len(about["moving"])
+    own = {name: about[name] for name in ("program", "members", "moving")}
+    plain = _mapped(_second_by_xla, own, (*flags[:count], *flags[count + 1 :]))
+    moves = [not _still(t) for t in (*tangents[:count], *tangents[count + 1 :])]
+    given = [*primals[:count], *primals[count + 1 :]]
+    some = [x for x, m in zip(given, moves, strict=True) if m]
+    along = [t for t in (*tangents[:count], *tangents[count + 1 :]) if not _still(t)]
+    out = second_p.bind(*primals, flags=flags, **about)
+    if not some:
+        return out, _zeros(out)
+    return out, jax.jvp(lambda *new: plain(*_placed(given, moves, new)), some, along)[1]
+
+
+def _second_transpose(cts: Sequence, *args: Any, flags: tuple, **about: Any) -> list:
+    """By XLA, in the cotangents or in the tangents."""
+    count = len(about["moving"])
+    own = {name: about[name] for name in ("program", "members", "moving")}
+    plain = _mapped(_second_by_xla, own, (*flags[:count], *flags[count + 1 :]))
+    given = [*args[:count], *args[count + 1 :]]
+    linear = [ad.is_undefined_primal(x) for x in given]
+    of = lambda *new: plain(*_placed(given, linear, new))
+    back = jax.linear_transpose(of, *(x.aval for x, m in zip(given, linear, strict=True) if m))
+    found = iter(back(list(map(ad.instantiate_zeros, cts))))
+    out = [next(found) if m else None for m in linear]
+    return [*out[:count], None, *out[count:]]
 
 
 def _tangent_transpose(cts: Sequence, *args: Any, flags: tuple, **about: Any) -> list:
@@ -162,6 +213,13 @@ def _adjoint_by_xla(program: Program, moving: Sequence[bool], *args: Array) -> l
     x, cts = args[: len(moving)], args[len(moving) :]
     rows = lambda *moved: by_xla(program, *_placed(x, moving, moved))[:-N_TOTALS]
     return list(jax.vjp(rows, *[a for a, m in zip(x, moving, strict=True) if m])[1](list(cts)))
+
+
+def _second_by_xla(program: Program, moving: Sequence[bool], *args: Array) -> list:
+    count, saved = len(moving), len(program.saved)
+    x, cts, slopes = args[:count], args[count : count + saved], args[count + saved :]
+    adjoint = lambda *moved: _adjoint_by_xla(program, moving, *_placed(x, moving, moved), *cts)
+    return jax.jvp(adjoint, [a for a, m in zip(x, moving, strict=True) if m], list(slopes))[1]
 
 
 def _mapped(plain: Callable, about: dict, flags: Sequence[bool]) -> Callable:
@@ -245,6 +303,16 @@ def _adjoint_call(program, members, given, keep, tape, cts, flags) -> list:
     return calls.single(members, calls.run_adjoint(program, members, given, keep, tape, cts))
 
 
+def _second_call(program, members, given, keep, tape, linear, flags) -> list:
+    saved = len(program.saved)
+    cts = [
+        x if f or members is None else jnp.broadcast_to(x, (members, *x.shape))
+        for x, f in zip(linear[:saved], flags, strict=False)
+    ]
+    out = calls.run_second(program, members, given, keep, tape, cts, linear[saved:], flags[saved:])
+    return calls.single(members, out)
+
+
 def _linear_elsewhere(plain: Callable) -> Callable:
     def computed(*args: Array, flags: tuple, keep: int, columns: tuple, **about: Any) -> list:
         count = len(about["moving"])
@@ -259,7 +327,7 @@ def _run_elsewhere(*args: Array, program: Program, members: Any, flags: tuple) -
     return _mapped(_rows, about, flags)(*args)
 
 
-def _or_elsewhere(native: Callable, elsewhere: Callable) -> Callable:
+def _or_elsewhere(native: Callable, elsewhere: Callable, of_run: bool) -> Callable:
     """Native, or by XLA if no kernel is available."""
 
     def computed(*args: Array, **params: Any) -> list:
@@ -269,8 +337,23 @@ def _or_elsewhere(native: Callable, elsewhere: Callable) -> Callable:
         program = params["program"]
         if program.adjoint == "native":
             raise ValueError(f'adjoint="native" is not possible for this run: {found.reason}') from found.cause
-        note_gradient(GradientInfo("xla", f"{found.reason} XLA computes the run as a scan instead."))
-        return elsewhere(*args, **params)
+        reason = f"{found.reason} XLA computes the run as a scan instead."
+        if not of_run:
+            note_gradient(GradientInfo("xla", reason))
+        out = elsewhere(*args, **params)
+        return _because(reason, out) if of_run else out
+
+    return computed
+
+
+def _or_error(native: Callable) -> Callable:
+    """A run whose tape is read has no other way: other code could not read it."""
+
+    def computed(*args: Array, **params: Any) -> list:
+        found = attempt_native(partial(native, *args, **params))
+        if isinstance(found, NotSupported):
+            raise ValueError(f'Native derivatives failed: {found.reason} Pass adjoint="xla".') from found.cause
+        return found
 
     return computed
 
@@ -306,7 +389,7 @@ def _batch(primitive: Any) -> Callable:
 def _define(primitive: Any, shapes: Callable, native: Callable, elsewhere: Callable) -> None:
     primitive.multiple_results = True
     primitive.def_abstract_eval(shapes)
-    computed = native if primitive is taped_p else _or_elsewhere(native, elsewhere)  # what reads a tape must have one
+    computed = _or_error(native) if primitive is taped_p else _or_elsewhere(native, elsewhere, primitive is run_p)
     compiled = jax.jit(lambda args, params: computed(*args, **dict(params)), static_argnums=1)
     primitive.def_impl(lambda *args, **params: compiled(args, tuple(sorted(params.items()))))
     mlir.register_lowering(primitive, mlir.lower_fun(elsewhere, multiple_results=True))
@@ -318,9 +401,12 @@ _define(run_p, _run_shapes, _run_natively, _run_elsewhere)
 _define(taped_p, _taped_shapes, _tape_natively, _tape_elsewhere)
 _define(tangent_p, _tangent_shapes, _linear_natively(_tangent_call), _linear_elsewhere(_tangent_by_xla))
 _define(adjoint_p, _adjoint_shapes, _linear_natively(_adjoint_call), _linear_elsewhere(_adjoint_by_xla))
+_define(second_p, _adjoint_shapes, _linear_natively(_second_call), _linear_elsewhere(_second_by_xla))
 ad.primitive_jvps[run_p] = _run_jvp
 ad.primitive_jvps[taped_p] = _taped_jvp
 ad.primitive_jvps[tangent_p] = _linear_jvp(tangent_p, _tangent_by_xla)
 ad.primitive_jvps[adjoint_p] = _linear_jvp(adjoint_p, _adjoint_by_xla)
+ad.primitive_jvps[second_p] = _second_jvp
+ad.primitive_transposes[second_p] = _second_transpose
 ad.primitive_transposes[tangent_p] = _tangent_transpose
 ad.primitive_transposes[adjoint_p] = _adjoint_transpose

@@ -17,8 +17,9 @@ from ...integrators.base import Integrator
 from ...systems import System
 from ..run_state import Snapshot, SolverTotals, StepState, take_step
 from ..scan import scan_steps
+from .info import ELSEWHERE
 
-N_TOTALS = len(SolverTotals._fields)
+N_TOTALS = len(SolverTotals._fields) + 1  # … and the number of the reason if XLA computes the run (`info`)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +40,6 @@ class Program:
     save_every: int
     adjoint: str
     memory: int  # bytes that a forward pass may save for the adjoint
-    notes: list[str] = field(
-        default_factory=list, repr=False
-    )  # the compiled kernels, or the reasons why there are none
 
     @property
     def key(self) -> Hashable:
@@ -111,7 +109,7 @@ class Program:
 
 
 def by_xla(program: Program, *args: Array) -> list[Array]:
-    """Run as a scan; return the rows saved after the initial one, then the totals."""
+    """Run as a scan; return the rows saved after the initial one, the totals, and why XLA computes them."""
     numbers, first, rows = program.split(args)
     mu, carry, held = jax.tree.unflatten(jax.tree.structure(program.state), [jnp.asarray(x) for x in first])
     start = StepState(mu, carry, jax.tree.map(jnp.asarray, SolverTotals.zero()), held)
@@ -123,14 +121,15 @@ def by_xla(program: Program, *args: Array) -> list[Array]:
 
     snapshot = lambda point, n: program.snapshot(jax.tree.leaves((point.mu, point.carry, point.held)))
     end, saved = scan_steps(step, snapshot, start, path, program.steps, program.save_every)
-    return [*saved, *end.totals]
+    return [*saved, *end.totals, jnp.asarray(ELSEWHERE)]
 
 
 def shapes_of(program: Program) -> list[jax.ShapeDtypeStruct]:
     """Shapes and types of the results of a run, for one member."""
     leaves = jax.tree.leaves(program.state)
     rows = [jax.ShapeDtypeStruct((program.slots, *leaves[i].shape), leaves[i].dtype) for i in program.saved]
-    return [*rows, *(jax.ShapeDtypeStruct((), np.asarray(x).dtype) for x in SolverTotals.zero())]
+    totals = [jax.ShapeDtypeStruct((), np.asarray(x).dtype) for x in SolverTotals.zero()]
+    return [*rows, *totals, jax.ShapeDtypeStruct((), np.dtype(np.int64))]
 
 
 def snapshots(program: Program, first: Sequence, rows: Sequence) -> Snapshot:

@@ -1,0 +1,29 @@
+"""Data: calibration of noise, ensemble forecasts with scores, and filters whose members stay on their orbits."""
+
+from .calibrate import calibrate as calibrate
+from .calibrate import decorrelation_times as decorrelation_times
+from .calibrate import whiteness as whiteness
+from .coarse_grain import FieldSeries as FieldSeries
+from .coarse_grain import coarse_grain as coarse_grain
+from .filter_result import FilterResult as FilterResult
+from .filtering_state import FilterError as FilterError
+from .forecast import Forecast as Forecast
+from .forecast import forecast as forecast
+from .group_kalman import GroupKalman as GroupKalman
+from .increments import calibrate_increments as calibrate_increments
+from .noise import CalibratedNoise as CalibratedNoise
+from .noise import load_noise as load_noise
+from .observations import Gaussian as Gaussian
+from .observations import LogDensity as LogDensity
+from .observations import Observation as Observation
+from .observations import VonMisesFisher as VonMisesFisher
+from .particle_filter import ParticleFilter as ParticleFilter
+from .scores import Histogram as Histogram
+from .scores import Reliability as Reliability
+from .scores import coverage as coverage
+from .scores import crps as crps
+from .scores import rank_histogram as rank_histogram
+from .scores import reliability as reliability
+from .scores import spread_error as spread_error
+from .tuning import Tuned as Tuned
+from .tuning import tuned as tuned

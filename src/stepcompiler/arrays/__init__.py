@@ -1,0 +1,1 @@
+"""Compiles steps of large arrays as loops over the elements of the arrays."""

@@ -23,6 +23,7 @@ from .noises import salt as salt
 from .noises import white_torque as white_torque
 from .numerics import validation
 from .numerics.html import as_html
+from .numerics.modules import with_fields
 from .numerics.signatures import MEANINGS, SPECIAL, described
 from .params import Context, Fixed, fit_params, split
 from .stabilisers import Reduction, is_reducible, reduced_gradient, reduction_of
@@ -430,11 +431,11 @@ class System(eqx.Module):
                 name = "params" + jax.tree_util.keystr(path)
                 raise ValueError(f"{name} must have shape {a.shape}, as in the system, not {b.shape}.")
         check_params(self, fitted)
-        return self.given(fitted)
+        return System.given(self, fitted)
 
     def given(self, params: PyTree) -> "System":
         """The same system with other parameters, which are known to fit."""
-        return self._with(params=params)
+        return with_fields(self, params=params)
 
     def at(self, t: Any, g: PyTree = None, u: PyTree = None) -> "System":
         """The system at time t, with the group element g and the control u, which its functions receive.
@@ -443,13 +444,13 @@ class System(eqx.Module):
         """
         given = {"t": ("time", t), "g": ("g", g), "u": ("u", u)}
         changes = {field: x for name, (field, x) in given.items() if name in self.received and x is not None}
-        return self._with(**changes) if changes else self
+        return with_fields(self, **changes) if changes else self
 
     def anywhere(self, t: Any, g: PyTree = None) -> "System":
         """The system at time t, with g, or the identity if it is None, and with zeros as the control."""
         if g is None and self.has_attitude:
             g = self.algebra.group_exp(jnp.zeros(self.algebra.shape, self.algebra.dtype))
-        return self.at(t, g, self.control_zero)
+        return System.at(self, t, g, self.control_zero)
 
     def in_step(self, t: Any, dt: Any, largest: Any, held: tuple[Held, ...] = ()) -> "System":
         """The system in the middle of a step from t to t + dt, in a run whose times are at most `largest` in size.
@@ -522,9 +523,7 @@ class System(eqx.Module):
 
     def _with(self, **changes: Any) -> "System":
         """A copy with other fields, without the checks of the constructor."""
-        new, own = object.__new__(type(self)), vars(self)  # what is no field, such as the origin, is not copied
-        vars(new).update({name: own[name] for name in type(self).__dataclass_fields__} | changes)
-        return new
+        return with_fields(self, **changes)
 
     def arguments(self, x: State) -> tuple:
         """The last argument of traced functions, if they have one, at a state."""

@@ -49,6 +49,20 @@ def test_it_gives_what_jax_gives(case):
             np.testing.assert_array_equal(np.signbit(a)[~np.isnan(a)], np.signbit(b)[~np.isnan(b)])
 
 
+ELEMENTWISE = ["reals", "quotients", "powers", "tests", "bits", "shifts of signed numbers", "kinds"]
+
+
+@pytest.mark.parametrize("case", [*ELEMENTWISE, "quotients of whole numbers"])
+def test_single_numbers_give_the_same_as_arrays(case):
+    """Python's operators compute them. These warn of overflow, unless that is switched off."""
+    f, x = CASES[case]
+    one, many = numpy_function(jax.make_jaxpr(f)(x[0])), numpy_function(jax.make_jaxpr(f)(x))
+    for k, y in enumerate(x):
+        for a, b in zip(one([y]), many([x]), strict=True):
+            assert a.dtype == b.dtype and a.shape == ()
+            assert a.tobytes() == b[k].tobytes()
+
+
 def test_every_operation_is_rounded_by_itself():
     """XLA may contract x y + z into one operation; whether it does depends on its version and flags."""
     x, y, z = 1.0 + 2.0**-30, 1.0 - 2.0**-30, -1.0

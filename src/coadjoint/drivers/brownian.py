@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..numerics import random, validation
+from ..numerics.modules import made
 from .base import BLOCK, Driver, Increment, Needs, Window, commutator, joined, truncation_bound
 from .correlation import checked_correlation, mixing_of
 from .grid import check_depth, check_grid, levels
@@ -73,6 +74,11 @@ class Brownian(Driver):
         self.grid = None if grid is None else validation.positive("grid", grid)
         self.depth = check_depth(depth)
         self.correlation = checked_correlation(correlation)
+
+    @staticmethod
+    def of_key(key: Any) -> "Brownian":
+        """`Brownian(key)`, without the checks of Equinox."""
+        return made(Brownian, key=random.as_key(key), grid=None, depth=None, correlation=None, twin=False)
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if dt is neither a multiple nor a dyadic fraction of the grid, or the path is not fine enough."""

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
+from ..numerics.modules import method_of
 from ..numerics.rootfind import SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
@@ -40,7 +41,7 @@ class _Midpoint(OrbitMethod):
 
     def check(self, system: System) -> None:
         """τ fits the algebra, and so does the solver."""
-        self.tau.check(system.algebra)
+        method_of(self.tau, "check")(system.algebra)
         check_solver(self.solve, system)
 
     def products_rule(self, system: System) -> Rule | None:

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
+from ..numerics.modules import method_of
 from ..numerics.rootfind import InitialGuess, SolveInfo, explicit_info
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
@@ -100,7 +101,7 @@ class RKMK(OrbitMethod):
 
     def check(self, system: System) -> None:
         """τ fits the algebra, and the tableau the noise."""
-        self.tau.check(system.algebra)
+        method_of(self.tau, "check")(system.algebra)
         if self.tableau.order < 2 and not system.additive:
             raise ValueError(
                 "a tableau of order 1 is made for SALT noise, salt(beta), but the system has a noise that is not: "

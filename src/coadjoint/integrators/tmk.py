@@ -13,6 +13,7 @@ from stepcompiler.hints import low_precision
 
 from ..algebras.base import Element, State
 from ..drivers import Increment
+from ..numerics.modules import method_of
 from ..numerics.rootfind import InitialGuess, SolveInfo
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
@@ -96,7 +97,7 @@ class TMK(OrbitMethod):
 
     def check(self, system: System) -> None:
         """τ fits the algebra, and so does the solver."""
-        self.tau.check(system.algebra)
+        method_of(self.tau, "check")(system.algebra)
         check_solver(self.solve, system)
 
     def products_rule(self, system: System) -> Rule | None:

@@ -10,6 +10,7 @@ from ..integrators.base import Integrator
 from ..integrators.jump_adapted import JumpAdapted
 from ..integrators.until import Until
 from ..noises import mixed
+from ..numerics.modules import method_of
 from ..systems import System
 
 
@@ -27,7 +28,7 @@ def driver_of(system: System, key: Any, driver: Any, steps: int) -> Driver:
         return Increments(np.zeros((steps, 0)))
     if key is None:
         raise ValueError(f"the system has {system.n_noise} noise(s): give key= (an int or a JAX key) or driver=.")
-    return Brownian(key)
+    return Brownian.of_key(key)
 
 
 def driven(system: System, integrator: Integrator, driver: Driver) -> tuple[System, Integrator, Driver]:
@@ -37,10 +38,10 @@ def driven(system: System, integrator: Integrator, driver: Driver) -> tuple[Syst
             "for hurst at most 1/3 the increments of fractional Brownian motion determine a solution only if all "
             "noises are SALT, salt(beta), and commute: take commuting noises or a larger hurst."
         )
-    mixing, tol = type(driver).mixing(driver, system.n_noise), driver.jump_tolerance()
+    mixing, tol = method_of(driver, "mixing")(system.n_noise), method_of(driver, "jump_tolerance")()
     if tol is not None:
         integrator = _from_jump_to_jump(integrator, tol)
-    bound = type(driver).bound(driver, system.n_noise)
+    bound = method_of(driver, "bound")(system.n_noise)
     return (system if mixing is None else _mixed(system, mixing)), integrator, bound
 
 

@@ -11,6 +11,7 @@ from stepcompiler.cache import LRUCache
 
 from ..algebras.base import LieAlgebra
 from ..numerics import validation
+from ..numerics.modules import method_of
 
 _WHAT = "a matrix of numbers"
 
@@ -58,10 +59,10 @@ def _fit(value: Any, dtype: Any) -> Any:
 def _check_each(algebra: LieAlgebra, g0: PyTree, members: int | None) -> None:
     if not all(np.all(np.isfinite(x)) for x in jax.tree.leaves(g0)):
         raise ValueError("g0 must be finite.")
-    if members is not None and type(algebra).in_group(algebra, g0):
+    if members is not None and method_of(algebra, "in_group")(g0):
         return
     for k in range(members or 1):
-        wrong = algebra.group_error(g0 if members is None else jax.tree.map(lambda x, k=k: x[k], g0))
+        wrong = method_of(algebra, "group_error")(g0 if members is None else jax.tree.map(lambda x, k=k: x[k], g0))
         if wrong is not None:
             which = "" if members is None else f" of member {k}"
             raise ValueError(f"g0{which} is not in the group of {type(algebra).__name__}: {wrong}")

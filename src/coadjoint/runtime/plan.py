@@ -1,8 +1,8 @@
 """The plan of a run: all arguments checked, nothing run yet. `planning.py` makes plans."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from ..integrators.base import Integrator
 from ..integrators.implicit import DENSE
 from ..integrators.until import Until
 from ..numerics import validation
+from ..numerics.modules import method_of
 from ..systems import System
 from . import tuning
 from .member_params import energy_of_states, params_of
@@ -99,11 +100,11 @@ class Plan:
         """The saved times first … last − 1."""
         return self.saved.times(first, self.n_saved if last is None else last)
 
-    @property
+    @cached_property
     def follows_group(self) -> bool:
         """Whether steps compute the group element."""
         event = isinstance(self.integrator, Until) and "g" in self.integrator.event.names
-        return self.group or self.system.has_attitude or self.save.receives("g") or event
+        return self.group or self.system.has_attitude or method_of(self.save, "receives")("g") or event
 
     @cached_property
     def time_grid(self) -> TimeGrid:
@@ -303,8 +304,3 @@ class Plan:
         return validation.is_traced(
             (self.system, self.mu0, self.g0, self.params, self.driver, self.save, self.t0, self.dt)
         )
-
-
-def method_of(module: Any, name: str) -> Callable[..., Any]:
-    """A method without the wrapper that equinox makes at each access, which costs a short run its time."""
-    return partial(getattr(type(module), name), module)

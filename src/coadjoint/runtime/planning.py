@@ -13,6 +13,7 @@ from ..integrators.base import Integrator, check_action
 from ..integrators.dissipative import wrap_dissipation
 from ..integrators.until import Until
 from ..numerics import validation
+from ..numerics.modules import method_of
 from ..params import fit_params
 from ..states import check_state
 from ..systems import System
@@ -20,7 +21,7 @@ from .device_selection import select_devices
 from .driven import driven, driver_of
 from .events import check_start, with_event
 from .group_validation import check_group
-from .plan import Plan, method_of
+from .plan import Plan
 from .reducers import as_reducer, check_spacing, trace_observe
 from .saved_times import check_save_at, check_times
 from .saved_values import MemberFunction, Save, trace_save
@@ -143,7 +144,7 @@ def complete(
     driver = driver_of(fixed["system"], key, driver, fixed["steps"])
     system, integrator, driver = driven(fixed["system"], fixed["integrator"], driver)
     if needs is None or system is not fixed["system"] or integrator is not fixed["integrator"]:
-        method_of(integrator, "check")(system.anywhere(fixed["t0"]))
+        method_of(integrator, "check")(method_of(system, "anywhere")(fixed["t0"]))
         check_action(system, integrator)
         needs = method_of(integrator, "needs")(system)
     if validation.is_traced(fixed["dt"]) and not isinstance(driver, Increments | SampledPaths):

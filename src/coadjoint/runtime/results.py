@@ -16,6 +16,7 @@ from ..integrators.base import Integrator
 from ..integrators.jump_adapted import user_method
 from ..numerics import validation
 from ..numerics.html import as_html
+from ..numerics.modules import made
 from ..numerics.quaternions import quaternions
 from ..systems import System
 from .events import Events
@@ -380,14 +381,17 @@ class Ensemble(Saved):
 
 def make_result(plan: Plan, outcome: RunSummary, values: Snapshot, times: np.ndarray) -> "Solution | Ensemble":
     """Return the object that the user receives, with the members that were computed."""
-    what = plan.system, plan.integrator, times
     fixed, traced = (None, plan.dt) if validation.is_traced(plan.dt) else (plan.dt, None)
+    what = {
+        "system": plan.system, "integrator": plan.integrator, "t": times, "stats": outcome.stats, "fixed_dt": fixed,
+        "traced_dt": traced, "custom": plan.custom, "events": outcome.events,
+    }  # fmt: skip
     if plan.members is None:
-        return Solution(*what, values.values, values.g, outcome.stats, fixed, traced, plan.custom, outcome.events)
+        return made(Solution, values=values.values, g=values.g, **what)
     computed = outcome.computed
     kept = jax.tree.map(lambda x: x[:computed], values) if computed < plan.members else values
-    about = outcome.stats, fixed, traced, plan.custom, outcome.events, computed, outcome.reduced, plan.params, plan.axes
-    return Ensemble(*what, kept.values, kept.g, *about)
+    own = {"members": computed, "reduced": outcome.reduced, "params": plan.params, "axes": plan.axes}
+    return made(Ensemble, values=kept.values, g=kept.g, **what, **own)
 
 
 def scaled_errors(values: Any, start: Any, scales: Any) -> Any:

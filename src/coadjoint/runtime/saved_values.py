@@ -12,6 +12,7 @@ from stepcompiler.jaxprs.interning import Function, intern
 
 from ..inputs import Use, recorded, uses
 from ..integrators.base import Integrator
+from ..numerics.modules import made
 from ..numerics.signatures import SPECIAL, check_captured, check_signature, check_special, special_arguments
 from ..params import whole
 from ..systems import System
@@ -101,7 +102,7 @@ def trace_save(system: System, save: Any, stored: bool, group: bool, reduced: bo
     """
     group = group or (system.has_attitude and not reduced and (save is None or stored))
     if save is None:
-        return Save(None, group)
+        return made(Save, function=None, group=group)
     if not callable(save):
         raise TypeError(f"save must be a function of the state, not a {type(save).__name__}.")
     names = (*SPECIAL, "u") if system.laws else SPECIAL

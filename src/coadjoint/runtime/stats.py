@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..numerics import validation
+from ..numerics.modules import made
 from .gradients.info import reason_of
 from .run_state import SolverTotals
 
@@ -66,8 +67,11 @@ class Stats(eqx.Module):
     def of(totals: SolverTotals, steps: int, members: int, backend: str, reason: str, code: int | Array = 0) -> "Stats":
         """From the `totals` of this number of `members`, with the `backend`, its `reason` and the `code`."""
         t = totals if validation.is_traced(totals) else SolverTotals(*(np.asarray(x).item() for x in totals))
-        mean = t.iterations / members / steps, *t[1:5], t.substeps / members / steps
-        return Stats(steps, *mean, (backend, reason), code)
+        return made(
+            Stats, steps=steps, iterations=t.iterations / members / steps, most_iterations=t.most_iterations,
+            residual=t.residual, unsolved=t.unsolved, first_unsolved=t.first_unsolved,
+            substeps=t.substeps / members / steps, chosen=(backend, reason), code=code,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         """One line, and another if the fast backend was not taken."""

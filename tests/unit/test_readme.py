@@ -26,6 +26,8 @@ PAGES += [f"docs/guides/{page}.md" for page in ("temperature", "from/quflow", "f
 PAGES += [f"docs/reference/{page}.md" for page in ("examples", "index", "methods")]
 PAGES += [f"docs/development/extend/{page}.md" for page in ("algebra", "backend", "integrator", "model")]
 
+SLOW = [f"docs/guides/{page}.md" for page in ("attitude", "spins")]  # run by `make verify`
+
 BLOCK = re.compile(r"^```(?P<language>\{code-cell\}|\w*)[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -66,7 +68,7 @@ def module(monkeypatch, tmp_path):
     return "page"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in SLOW)])
 def test_page(page, module):
     path = ROOT / page
     assert path.is_file(), f"{page} is missing"

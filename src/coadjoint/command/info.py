@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..numerics.scaled_errors import scaled_errors
 from ..store.checkpoints import Checkpoints
 from ..store.locks import store_lock
 from ..store.reading import Contents, contents, totals
@@ -96,7 +97,7 @@ def casimir_errors(found: Contents) -> dict[str, float]:
     worst = np.zeros(start.shape[-1])
     for first in range(0, found.saved, rows):
         some = np.asarray(values[(*before, slice(first, min(first + rows, found.saved)))])
-        errors = abs(some - start) / np.where(scales > 0, scales, 1.0)  # as in runtime.results.scaled_errors
+        errors = scaled_errors(some, start, scales)
         worst = np.fmax(worst, np.fmax.reduce(errors.reshape(-1, errors.shape[-1]), axis=0))
     return dict(zip((str(n) for n in arrays["casimir"][...]), worst.tolist(), strict=True))
 

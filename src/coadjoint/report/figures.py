@@ -1,21 +1,26 @@
-"""Figures of the contents of a store: Casimirs, energy, trajectory, field, spectrum, statistics, structure factor."""
+"""Figures of the contents of a store: Casimirs, energy, trajectory, field, spectrum, statistics, structure factor.
+
+JAX is imported only for figures that need it, which are those of fluids.
+"""
 
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from ..command.run_names import leaves_orbit
-from ..fluids.flow import FluidFlow
-from ..runtime.results import scaled_errors
+from ..numerics.scaled_errors import scaled_errors
 from ..store.atomic_io import StoreError
 from ..store.reading import read_header
-from . import curves, fluids, plotting, structure_factor
+from . import curves, plotting
 from .selection import Figured, Selection, Series, read
 from .statistics import statistics
+
+if TYPE_CHECKING:
+    from ..fluids.flow import FluidFlow
 
 _CASIMIRS = 6  # drawn one by one, at most
 _ENTRIES = 6  # of the state with panels of their own, at most
@@ -207,6 +212,8 @@ def field(shown: Figured) -> Figure:
     one, mu, shown = shown.one("field")
     flow = shown.fluid(one)
     if flow is not None:
+        from . import fluids
+
         return fluids.snapshots(flow, one.t, mu, shown.about)
     if mu.ndim == 3:
         return _matrices(shown, one, mu)
@@ -258,6 +265,8 @@ def spectrum(shown: Figured) -> Figure:
         fig = _powers(shown)
         fig.suptitle(f"Power by frequency ({shown.about}){mean}", fontsize=9)
         return fig
+    from . import fluids
+
     one = series[0]
     fig = plotting.figure(plotting.PAGE * 0.85, 3.4)
     ax = fig.subplots()
@@ -303,8 +312,17 @@ def _power(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.fft.rfftfreq(length, dt), 2 * dt * np.mean(parts, axis=0) / np.sum(window**2)
 
 
+def structure(shown: Figured) -> Figure:
+    """The dynamical structure factor of spins on a lattice."""
+    from . import structure_factor
+
+    return structure_factor.figure(shown)
+
+
 def animation(path: Path, out: Path, theme: plotting.Theme = "light", selection: Selection | None = None) -> None:
     """Write the vorticity of a fluid along time as a GIF or an MP4."""
+    from . import fluids
+
     one, mu, flow, shown = _fluid(path, "animation", selection)
     with plotting.style(theme):
         fluids.animate(flow, one.t, mu, shown.about, out)
@@ -312,11 +330,13 @@ def animation(path: Path, out: Path, theme: plotting.Theme = "light", selection:
 
 def globe(path: Path, out: Path, selection: Selection | None = None) -> None:
     """Write a page with interactive globes that show the fields of a fluid on the sphere along time."""
+    from . import fluids
+
     one, mu, flow, shown = _fluid(path, "globe", selection)
     out.write_text(fluids.globe(flow, one.t, mu, shown.about), encoding="utf-8")
 
 
-def _fluid(path: Path, what: str, selection: Selection | None) -> tuple[Series, np.ndarray, FluidFlow, Figured]:
+def _fluid(path: Path, what: str, selection: Selection | None) -> tuple[Series, np.ndarray, "FluidFlow", Figured]:
     """A run, its states, its fluid and the store."""
     one, mu, shown = read(path, selection or Selection()).one(what)
     flow = shown.fluid(one)
@@ -336,5 +356,5 @@ KINDS: dict[str, Callable[[Figured], Figure]] = {
     "field": field,
     "spectrum": spectrum,
     "statistics": statistics,
-    "structure": structure_factor.figure,
+    "structure": structure,
 }

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..command.run_names import method_names
-from ..experiments.experiment import Experiment
-from ..experiments.schema import check_model, known_models, nearest
-from ..fluids.flow import FluidFlow
 from ..store.atomic_io import StoreError
 from ..store.input_arrays import with_arrays
 from ..store.reading import open as open_store
 from ..store.reading import read_header
+
+if TYPE_CHECKING:
+    from ..fluids.flow import FluidFlow
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,9 @@ class Figured(NamedTuple):
 
     def model_arguments(self, series: Series) -> dict[str, Any] | None:
         """The arguments of the model of a run, as the experiment file accepts them; None for your own system."""
+        from ..experiments.experiment import Experiment
+        from ..experiments.schema import check_model, known_models
+
         if self.model not in known_models():
             return None
         tables = with_arrays(self.path, self.header["experiment"])
@@ -114,8 +117,12 @@ class Figured(NamedTuple):
         made = Experiment(tables, str(self.path)).combinations()[series.run]["model"]
         return check_model(made)[1]
 
-    def fluid(self, series: Series) -> FluidFlow | None:
+    def fluid(self, series: Series) -> "FluidFlow | None":
         """The fluid of the model of a run; None if it is not a fluid."""
+        if "SU" not in str(self.header["configuration"]["system"]["algebra"]):  # as it is in those of all fluids
+            return None
+        from ..experiments.schema import known_models
+
         arguments = self.model_arguments(series)
         return None if arguments is None else known_models()[self.model](**arguments)[0].flow
 
@@ -169,6 +176,8 @@ def _series(data: Any, header: dict[str, Any], selection: Selection) -> list[Ser
 def _position(key: str, text: str, axes: Mapping[str, Sequence[Any]]) -> list[int]:
     """The positions along a swept axis that have a value."""
     if key not in axes:
+        from ..experiments.schema import nearest
+
         raise ValueError(f"--where {key}={text}: {key} is not swept. {nearest(key, axes)}.")
 
     def same(value: Any) -> bool:

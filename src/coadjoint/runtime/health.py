@@ -11,10 +11,10 @@ from jaxtyping import Array
 from stepcompiler.jaxprs.interning import Constant
 
 from ..algebras.base import LieAlgebra
+from ..numerics.scaled_errors import scaled_errors
 from .lapack_lock import exclusive_xla, uses_lapack
 from .multiprocess import is_multiprocess
 from .plan import Plan
-from .results import scaled_errors
 from .run_state import StepState
 
 

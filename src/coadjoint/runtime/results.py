@@ -18,6 +18,7 @@ from ..numerics import validation
 from ..numerics.html import as_html
 from ..numerics.modules import made
 from ..numerics.quaternions import quaternions
+from ..numerics.scaled_errors import scaled_errors
 from ..systems import System
 from .events import Events
 from .lapack_lock import LARGE, exclusive_xla
@@ -392,12 +393,6 @@ def make_result(plan: Plan, outcome: RunSummary, values: Snapshot, times: np.nda
     kept = jax.tree.map(lambda x: x[:computed], values) if computed < plan.members else values
     own = {"members": computed, "reduced": outcome.reduced, "params": plan.params, "axes": plan.axes}
     return made(Ensemble, values=kept.values, g=kept.g, **what, **own)
-
-
-def scaled_errors(values: Any, start: Any, scales: Any) -> Any:
-    """Return |C − C₀| / scale, without dividing by the scale of a Casimir that can only be zero."""
-    xp: Any = np if isinstance(scales, np.ndarray) else jnp
-    return abs(values - start) / xp.where(scales > 0, scales, 1.0)
 
 
 def moderate(x: Any, inner: int) -> Any:

@@ -72,6 +72,13 @@ def test_info_imports_no_jax_and_survives_a_closed_pipe(here):
     assert process.returncode == 141
 
 
+def test_figures_of_bodies_import_no_jax(here):
+    call("run", "body.toml")
+    run = "sys.argv = ['coadjoint', 'plot', 'body.zarr', '--what', 'energy']; from coadjoint.command.cli import app; "
+    done = python(f"{run}app(standalone_mode=False); print('imported:', 'jax' in sys.modules)")
+    assert done.returncode == 0 and done.stdout.endswith("imported: False\n"), done.stderr
+
+
 def test_quiet_prints_errors_only(here, capfd):
     assert call("run", "body.toml", "--quiet") == ""
     assert call("resume", "body.zarr", "--t1", "2", "-q") == ""

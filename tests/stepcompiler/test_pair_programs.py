@@ -204,3 +204,15 @@ def test_a_step_that_is_not_valid_stops_its_group_or_is_taken_by_the_fallback():
 def test_programs_without_native_code_state_the_reason(fn, reason):
     with pytest.raises(NotCompilable, match=reason):
         kernel_of(fn)
+
+
+def test_the_length_of_the_code_does_not_grow_with_the_arrays(monkeypatch):
+    """States whose vectors have their components side by side are copied by loops, with padded rows too."""
+    lines = []
+    monkeypatch.setattr(Cpu, "link", lambda self, text, sizes: lines.append(text.count("\n")))
+    for rows in ((40, 10), (80, 20)):
+        rolled = lambda x, rows=rows: jnp.roll(x.reshape(*rows, 3), 1, axis=0).ravel()
+        step = lambda shared, member, x, n, path, rolled=rolled: (x + 0.1 * rolled(x), x, jnp.array(True))
+        state = jax.ShapeDtypeStruct((3 * rows[0] * rows[1],), jnp.float64)
+        compile_array_step(step, Signature([dynamic_input(0.0)], state=state), Cpu(1))
+    assert lines[0] == lines[1] < 1000

@@ -83,7 +83,7 @@ def _written(programs: Sequence, reals: Any, signature: Signature, shared: list[
     read = Copies([], "step.body")
     for arrays, area in ((before, "state"), (own, "own"), (row, "path")):
         words = Words(f"%{area}", f"%{area}.base", width, "%lane")
-        more = copies(code, arrays, words, read.block, inward=True)
+        more = copies(code, lowering.loop_shapes(arrays), words, read.block, inward=True)
         read = Copies([*read.lines, *more.lines], more.block)
     code.block = read.block
     for i, (graph, given) in enumerate(zip(graphs, inputs, strict=True)):
@@ -117,11 +117,15 @@ def _write_attempt(lowering: Lowering, graph: Graph, new: list[np.ndarray], othe
 def _surroundings(lowering: Lowering, read: Copies, number: int, new: list[np.ndarray], state: int, width: int) -> Loop:
     """The copies before and after a step."""
     code, memory = lowering.code, lowering.memory
-    uniforms = copies(code, [at for _, at in lowering.shared.values()], Words("%uniforms", "0"), "entry", inward=True)
+    shapes = lowering.loop_shapes
+    shared = shapes([at for _, at in lowering.shared.values()])
+    uniforms = copies(code, shared, Words("%uniforms", "0"), "entry", inward=True)
     words = sum(x.size for x in new[:state]) * width
     pending = int(memory.allocate((words,), [0]).min()) if words else memory.end
-    keep = copies(code, new[:state], Words("%memory", str(pending), width, "%lane"), "lane.accept", inward=False)
-    save = copies(code, new[state:], Words("%slots", "%slot.base", width, "%lane"), "lane.save", inward=False)
+    keep = copies(
+        code, shapes(new[:state]), Words("%memory", str(pending), width, "%lane"), "lane.accept", inward=False
+    )
+    save = copies(code, shapes(new[state:]), Words("%slots", "%slot.base", width, "%lane"), "lane.save", inward=False)
     return Loop(uniforms, read, keep, save, number, pending)
 
 

@@ -65,6 +65,10 @@ class Lowering:
         split = self._split(shape)
         return self.memory.allocate(split, large_axes(split)).reshape(shape)
 
+    def loop_shapes(self, areas: Sequence[np.ndarray]) -> list[Int[np.ndarray, "..."]]:
+        """Return allocated addresses in the shapes in which they are linear in the indices, so that loops copy them."""
+        return [at.reshape(self._split(at.shape)) for at in areas]
+
     def store(self, x: Node, to: Int[np.ndarray, "..."] | None = None) -> Node:
         """Write a loop that stores an array, at given or new addresses, and return the array in memory."""
         split = self._split(x.shape)

@@ -18,6 +18,12 @@ CURED = ["SO3", "SE3", "so(4)", "sl(2,R)"]
 rng = np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def seeded(monkeypatch):
+    """The states of a test do not depend on the tests before it."""
+    monkeypatch.setitem(globals(), "rng", np.random.default_rng(0))
+
+
 def test_cap():
     """What is small passes as it is; what is large is cut to 16 ulps of |μ| in its direction; nonsense is dropped."""
     mu = jnp.array([3.0, 4.0, 0.0])
@@ -77,11 +83,12 @@ def test_round_off_is_removed(name):
 def test_a_real_error_stays(name, size):
     """With the Casimirs of a state off by `size`, transport is still flow but for 16 ulps, and the error remains."""
     sigma, mu = random_states(name)
-    moved, plain, casimirs, _ = steps(name, sigma, mu, mu * (1 + size))
+    moved, plain, casimirs, gradients = steps(name, sigma, mu, mu * (1 + size))
     # Transport and flow may round differently, too.
     assert np.max(np.linalg.norm(moved - plain, axis=1) / np.linalg.norm(plain, axis=1)) < 1.5 * ULPS
     own, false, after, cured = np.moveaxis(casimirs, 1, 0)
-    relevant = abs(false - own) > 0.1 * size * np.max(abs(own), axis=1, keepdims=True)
+    # Round-off of a Casimir is relative to its gradient: near a cone, where it is almost zero, no error stands out.
+    relevant = abs(false - own) > 0.1 * size * gradients * np.linalg.norm(mu, axis=1, keepdims=True)
     assert np.mean(relevant) > 0.5
     for values in after, cured:
         assert np.all(abs((values - false)[relevant] / (own - false)[relevant] - 1) < 1e-3)

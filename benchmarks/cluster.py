@@ -63,7 +63,7 @@ def speed(client: Client, cores: int, seconds: float, rounds: int) -> dict[str, 
     threads, cluster = (min(times) for times in zip(*pairs, strict=True))
     return {
         "tiles": tiles,
-        "seconds a tile": round(threads * cores / tiles, 3),
+        "seconds per batch": round(threads * cores / tiles, 3),
         "seconds": [[round(x, 3) for x in pair] for pair in pairs],
         "cluster beside threads": round(threads / cluster, 3),
     }
@@ -78,9 +78,9 @@ def overhead(client: Client, cores: int, rounds: int) -> dict[str, Any]:
     ensemble(few, 1, on=client)
     here, there = slope() * 1e3 / (many - few), slope(on=client) * 1e3 / (many - few)
     return {
-        "milliseconds a tile in threads": round(here, 3),
+        "milliseconds per batch in threads": round(here, 3),
         "on the cluster": round(there, 3),
-        "overhead of a tile on its core": round((there - here) * cores, 3),
+        "overhead of a batch on its core": round((there - here) * cores, 3),
     }
 
 
@@ -98,7 +98,7 @@ def many(client: Client, tiles: int) -> dict[str, Any]:
     return {
         "tiles": tiles,
         "seconds": round(seconds, 1),
-        "milliseconds a tile": round(1e3 * seconds / tiles, 3),
+        "milliseconds per batch": round(1e3 * seconds / tiles, 3),
         "megabytes before": before,
         "megabytes after": memory(),
         "load": round(os.getloadavg()[0], 1),

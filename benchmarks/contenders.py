@@ -2,8 +2,9 @@
 
 dπ = (π×ω + χ×γ) dt + π×α ∘ dW,  dγ = γ×ω dt + γ×α ∘ dW,  ω = I⁻¹π, one trajectory or an ensemble.
 
-Every contender has `one(mu0, dW, dt)`, the end of the trajectory along given increments; `many(mu0, members, steps,
-dt)`, the ends of an ensemble with its own random numbers; and, but for C, `random(mu0, steps, dt)`, the same of one.
+Every contender has `one(mu0, dW, dt)`, the end of the trajectory along prescribed increments.
+`many(mu0, members, steps, dt)` returns the ends of an ensemble with its own random numbers. All except C have
+`random(mu0, steps, dt)`, the same for one trajectory.
 C and numba use TMK; diffrax and torchsde their fastest fixed-step Stratonovich method, none of which keeps a Casimir.
 """
 

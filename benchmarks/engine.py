@@ -61,7 +61,7 @@ def measured() -> dict[str, float]:
     for dt in 0.01, 0.5:
         run = {"members": 1024, "t1": 1000 * dt, "dt": dt, "key": 0, "save_every": 1000}
         took = least(lambda run=run: cj.ensemble(free, [0.0, 0.0, 1.0], **run), 5)
-        out[f"isotropic noise, dt = {dt} [ns a member-step]"] = round(1e9 * took / 1.024e6, 1)
+        out[f"isotropic noise, dt = {dt} [ns per member-step]"] = round(1e9 * took / 1.024e6, 1)
     return out
 
 
@@ -84,7 +84,7 @@ def hundred_tiles() -> dict[str, float]:
         out[f"102 400 members{name}, 2 steps [s of processor time]"] = round(short, 3)
         out[f"102 400 members{name}, {more} steps [s of processor time]"] = round(long, 3)
         beside = (short - 2 * (long - short) / (more - 2)) / 100
-        out[f"beside its steps, a tile{name} [ms of processor time]"] = round(1e3 * beside, 2)
+        out[f"beside its steps, per batch{name} [ms of processor time]"] = round(1e3 * beside, 2)
     return out
 
 
@@ -119,10 +119,10 @@ def beside_c() -> dict[str, float]:
     times = {name: min(turn[name] for turn in turns) for name in work}
     ratio = lambda a, b: round(float(np.median([turn[a] / turn[b] for turn in turns])), 2)
     return {
-        "one trajectory [ns a step]": round(1e9 * one / 1e5, 1),
-        "one tile of 1024 [ns a member-step]": round(1e9 * many / 1.024e6, 1),
-        "C, one trajectory [ns a step]": round(1e9 * times["C, one"] / steps, 1),
-        "C, ensemble [ns a member-step]": round(1e9 * times["C, many"] / (each * members), 1),
+        "one trajectory [ns per step]": round(1e9 * one / 1e5, 1),
+        "one batch of 1024 [ns per member-step]": round(1e9 * many / 1.024e6, 1),
+        "C, one trajectory [ns per step]": round(1e9 * times["C, one"] / steps, 1),
+        "C, ensemble [ns per member-step]": round(1e9 * times["C, many"] / (each * members), 1),
         "one trajectory / C": ratio("library, one", "C, one"),
         "ensemble / C": ratio("library, many", "C, many"),
         "one trajectory / C of a looser tolerance": ratio("library, one", "looser C, one"),
@@ -138,8 +138,8 @@ def natively() -> dict[str, float]:
     fluid, W = cj.models.sine_euler(n=3)
     one = least(lambda: cj.solve(fluid, W, t1=200.0, dt=0.01, key=1, save_every=20_000), 9, clock)
     many = least(lambda: cj.ensemble(fluid, W, members=256, t1=2.0, dt=0.01, key=1, save_every=200), 9, clock)
-    out = {"su(3), one trajectory [ns a step]": round(1e9 * one / 20_000)}
-    out["su(3), ensemble [ns a member-step]"] = round(1e9 * many / (256 * 200))
+    out = {"su(3), one trajectory [ns per step]": round(1e9 * one / 20_000)}
+    out["su(3), ensemble [ns per member-step]"] = round(1e9 * many / (256 * 200))
     chain, S = cj.models.spin_chain(64)
     run = {"dt": 0.01, "key": 1}
     native = least(lambda: cj.solve(chain, S, t1=40.0, save_every=4000, **run), 9, clock) / 4000
@@ -171,8 +171,8 @@ def beside_c_with_sines() -> dict[str, float]:
     tries = [{name: least(w, 1, time.process_time) for name, w in work.items()} for _ in range(15)]
     best = {name: min(t[name] for t in tries) for name in work}
     return {
-        "sin and cos, C, ensemble [ns a member-step]": round(1e9 * best["C"] / (members * steps), 1),
-        "sin and cos, ensemble [ns a member-step]": round(1e9 * best["library"] / (members * steps), 1),
+        "sin and cos, C, ensemble [ns per member-step]": round(1e9 * best["C"] / (members * steps), 1),
+        "sin and cos, ensemble [ns per member-step]": round(1e9 * best["library"] / (members * steps), 1),
         "sin and cos, ensemble / C": round(best["library"] / best["C"], 2),
     }
 
@@ -205,7 +205,7 @@ def noise_of_tmk15() -> dict[str, float]:
         turns = [(took(True), took(False)) for _ in range(4)]
         native, xla = (min(t) for t in zip(*turns, strict=True))
         name = "noise of TMK15" if motions == 1 else "noise of TMK15, two motions"
-        out[f"{name} [ns a step]"] = round(1e9 * native / 3200, 1)
+        out[f"{name} [ns per step]"] = round(1e9 * native / 3200, 1)
         out[f"{name}, XLA / native"] = round(xla / native, 1)
     return out
 

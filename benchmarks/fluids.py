@@ -227,7 +227,7 @@ def serve(problem, n, method, steps):
 
 
 class Worker:
-    """A process with one thread in which a version of the library takes steps when it is asked to."""
+    """A process with one thread in which a version of the library takes steps on request."""
 
     def __init__(self, source, problem, n, method, steps):
         tied = ["taskset", "-c", os.environ["CORE"]] if "CORE" in os.environ else []
@@ -325,7 +325,7 @@ def ensemble(n=33, members=20, steps=40):
             began = time.process_time()
             go()
             times[name] += [time.process_time() - began] if turn else []
-    found = {f"{name} [ms a member-step]": round(1e3 * min(t) / members / steps, 3) for name, t in times.items()}
+    found = {f"{name} [ms per member-step]": round(1e3 * min(t) / members / steps, 3) for name, t in times.items()}
     ratio = round(min(times["ensemble"]) / min(times["loop of solves"]), 2)
     kept = json.loads(RESULTS.read_text())
     kept["ensemble"] = {"n": n, "members": members, "jax": jax.__version__, **found, "ensemble / loop": ratio}
@@ -356,7 +356,7 @@ def figure():
         ax.set_xticks(sizes, list(map(str, sizes)))
         ax.minorticks_off()
         ax.grid(alpha=0.3)
-        ax.set(title=machine, xlabel="n", ylabel="ms a step")
+        ax.set(title=machine, xlabel="n", ylabel="ms per step")
         ax.legend(fontsize=7)
     fig.savefig(RESULTS.with_suffix(".png"), dpi=130)
 

@@ -1,6 +1,6 @@
 """How fast on a GPU, beside CUDA C++, XLA by hand and diffrax, and what comes out: `make bench-gpu`.
 
-Rates are members × steps a second of the stochastic heavy top, over 10⁶ steps of 65,536 members and 10⁵ of 1,048,576;
+Rates are members × steps per second of the stochastic heavy top, over 10⁶ steps of 65,536 members and 10⁵ of 1,048,576;
 XLA and diffrax are given 2²⁸ members × steps, since theirs do not depend on it. Ours are whole calls of
 `cj.ensemble`, kernels in the cache. The CUDA C++ of benchmarks/cuda is compiled by nvcc where there is one; `--cuda`
 names a program that is there already. Then bits against the CPU, a long run with statistics, the Casimirs, an exactly
@@ -126,7 +126,7 @@ def cuda(program: str | None) -> list[dict]:
 
 
 def rates(program: str | None) -> dict:
-    """Members × steps a second, of all contenders."""
+    """Members × steps per second, of all contenders."""
     out: dict[str, dict[str, float | None]] = {}
     found = cuda(program)
     for members, long in STEPS.items():
@@ -309,13 +309,19 @@ def written(record: dict) -> str:
     lines += ["", about["note"]] if "note" in about else []
     if "rates" in record:
         sizes = list(record["rates"])
-        lines += ["", "Members × steps a second, heavy top, dt = 0.01:", ""]
+        lines += ["", "Members × steps per second, heavy top, dt = 0.01:", ""]
         lines += ["| | " + " | ".join(f"{int(s):,} members" for s in sizes) + " |", "|---" * (len(sizes) + 1) + "|"]
         for name in record["rates"][sizes[0]]:
             cells = [record["rates"][s][name] for s in sizes]
             lines.append(f"| {name} | " + " | ".join("–" if c is None else f"{c:.3g}" for c in cells) + " |")
     if "bits" in record:
-        lines += ["", "Bits beside the CPU's:", "", "| system | method | members × steps | |", "|---|---|---|---|"]
+        lines += [
+            "",
+            "Bitwise comparison with the CPU:",
+            "",
+            "| system | method | members × steps | |",
+            "|---|---|---|---|",
+        ]
         for row in record["bits"]:
             said = row.get("refused") or ("the same" if row["same"] else "**other**")
             lines.append(f"| {row['system']} | {row['method']} | {row['members']} × {row['steps']} | {said} |")

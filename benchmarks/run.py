@@ -66,7 +66,7 @@ class Ours:
         return sol.mu[-1]
 
     def one(self, mu0: np.ndarray, dW: np.ndarray, dt: float) -> np.ndarray:
-        """One trajectory along given increments."""
+        """One trajectory along prescribed increments."""
         driver = cj.Increments(dW[:, None])
         options = {"driver": driver, "save_every": len(dW), **self.options}
         return cj.solve(self.system, mu0, t1=len(dW) * dt, dt=dt, **options).mu[-1]

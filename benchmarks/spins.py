@@ -3,8 +3,8 @@
     python benchmarks/spins.py [--sides 16,32,64,100] [--into benchmarks/results/spins.json]
 
 The loop is benchmarks/c/spin_lattice.c. A simple cubic Heisenberg lattice, J = 1, T = 1, friction 0.1, dt = 0.02, by
-`HeunMK`, with the heat bath (three random numbers a spin and step) and with friction alone. Nanoseconds of processor
-time a spin and step, the least of several tries in turns; both bring spins back to their length.
+`HeunMK`, with the heat bath (three random numbers per spin and step) and with friction alone. Nanoseconds of processor
+time per spin and step, the least of several tries in turns; both bring spins back to their length.
 """  # fmt: skip
 
 import argparse

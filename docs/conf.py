@@ -100,7 +100,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 
-# MathJax comes with a package, so that a page asks nobody else for anything.
+# MathJax is part of a package, so that pages load nothing from the network.
 mathjax_path = "mathjax/tex-chtml.js"
 _MATHJAX = Path((find_spec("sphinx-mathjax-offline") or sys.exit("sphinx-mathjax-offline is missing")).origin).parent
 

@@ -1,4 +1,4 @@
-"""Three flows on their true orbits: decaying turbulence with and without noise, a Rossby–Haurwitz wave, MHD relaxation.
+"""Three flows: decaying turbulence with and without noise, a Rossby–Haurwitz wave, magnetic relaxation (MHD).
 
     python examples/fluids.py                 # n = 129 (MHD 65): some minutes; writes a figure and numbers for each
     python examples/fluids.py turbulence      # one of the three
@@ -20,7 +20,7 @@ SQUARE = (0, 2 * np.pi, 0, 2 * np.pi)
 
 
 def turbulence(n: int = 129, t1: float = 16.0, members: int = 8, amplitude: float = 0.02) -> dict[str, Any]:
-    """Decay on the sphere from a random field of degrees about 4: alone, and as an ensemble under SALT noise.
+    """Decay on the sphere from a random field with its peak at degree 4: alone, and as an ensemble under SALT noise.
 
     Enstrophy moves to small scales while energy stays at large ones. Noise makes the members diverge. All members stay
     on the orbit of the initial state, so they have the same vorticity at different places.
@@ -59,7 +59,7 @@ def turbulence(n: int = 129, t1: float = 16.0, members: int = 8, amplitude: floa
 
 
 def unresolved(flow: Any, W: Any) -> np.ndarray:
-    """The difference of dω/dt from −u·∇ω of Euler's equation, over the latter, on all degrees up to l, for each l.
+    """The relative difference of dω/dt from −u·∇ω of Euler's equation on all degrees up to l, for each l.
 
     Quadrature on a grid of twice the resolution makes −u·∇ω exact.
     """
@@ -78,15 +78,15 @@ def unresolved(flow: Any, W: Any) -> np.ndarray:
 
 
 def slope(E: np.ndarray, first: int, last: int) -> float:
-    """Of E(k) on doubly logarithmic axes, fitted to first ≤ k ≤ last."""
+    """The slope of E(k) on doubly logarithmic axes, fitted to first ≤ k ≤ last."""
     k = np.arange(first, last + 1)
     return float(np.polyfit(np.log(k), np.log(E[first : last + 1]), 1)[0])
 
 
 def rossby_haurwitz(n: int = 129, t1: float = 10.0, amplitude: float = 0.006) -> dict[str, Any]:
-    """A wave of degree 4 on solid rotation a, seen from a sphere that rotates with Ω: it turns at a − 2(a + Ω)/20.
+    """A wave of degree 4 on solid-body rotation a, on a sphere that rotates with Ω. Its rate is a − 2(a + Ω)/20.
 
-    The matrices have this solution exactly, whatever n. Under SALT noise the wave wanders and breaks.
+    The matrices have this solution exactly for every n. Under SALT noise the wave wanders and breaks.
     """
     a, Omega, l, m = 0.3, 1.0, 4, 3
     omega = np.zeros(n * n)
@@ -115,7 +115,7 @@ def rossby_haurwitz(n: int = 129, t1: float = 10.0, amplitude: float = 0.006) ->
 
 
 def mhd_relaxation(n: int = 65, t1: float = 2.0) -> dict[str, Any]:
-    """A random magnetic field in a fluid at rest: no line breaks, and magnetic energy becomes motion."""
+    """A random magnetic field in a fluid at rest. Field lines do not reconnect, and magnetic energy becomes motion."""
     torus = cj.fluids.Torus(n)
     potential = cj.fluids.random_field(torus, key=2, peak=3, slope=12.0, rms=0.5)
     system, start = cj.models.mhd(n, omega=0 * potential, potential=potential)
@@ -170,7 +170,7 @@ def globe(fig: Any, at: Any, flow: Any, values: np.ndarray, title: str, size: fl
 
 
 def draw_turbulence(found: dict[str, Any]) -> Any:
-    """Vorticity alone and with noise, where members differ, spectra, resolution, energies and Casimirs."""
+    """Vorticity alone and with noise, the spread of the members, spectra, resolution, energies and Casimirs."""
     from matplotlib.figure import Figure
 
     flow, alone, many = (found[k] for k in ("flow", "alone", "many"))

@@ -27,7 +27,7 @@ def gyrostat(alpha: float) -> cj.System:
 
 
 def tumbling(rotor: bool) -> float:
-    """How far a disturbed rotation about the middle axis gets away from it: 1 − cos of the angle, at most."""
+    """The largest distance of a disturbed rotation from the middle axis, as 1 − cos of the angle."""
     system = gyrostat(0.0)
     system = system if rotor else cj.System(cj.SO3(), lambda Pi: 0.5 * jnp.sum(Pi**2 / INERTIA))
     sol = cj.solve(system, jnp.array([1e-3, 1.0, 0.0]), t1=200.0, dt=0.05, save_every=10)

@@ -26,7 +26,7 @@ def run(members: int = 2**18, integrator: cj.Integrator = cj.TMK()) -> cj.Ensemb
 
 
 def expected() -> tuple[float, float]:
-    """What the method gives in the mean, and what is true."""
+    """The exact mean of the method, and that of the equation."""
     a2 = SIGMA**2 * DT
     return ((1.0 + 2.0 * (1.0 - a2) * np.exp(-a2 / 2.0)) / 3.0) ** round(T / DT), np.exp(-(SIGMA**2) * T)
 

@@ -25,8 +25,8 @@ def _named(name: str) -> str:
     words = {
         "a member-step]": "per member and step]",
         "a step]": "per step]",
-        "one tile of 1024": "ensemble of 1024 members",
-        "beside its steps, a tile": "overhead per batch of 1024 members",
+        "one batch of 1024": "ensemble of 1024 members",
+        "beside its steps, per batch": "overhead per batch of 1024 members",
         " by hand": ", written by hand",
     }
     for old, new in words.items():
@@ -202,9 +202,9 @@ def clusters() -> Iterator[str]:
             ["speed of two worker processes relative to two threads", record["speed"]["cluster beside threads"]],
             [
                 "overhead per batch of 1024 members on its core, ms",
-                record["overhead"]["overhead of a tile on its core"],
+                record["overhead"]["overhead of a batch on its core"],
             ],
-            [f"time of the scheduler per batch, {tiles['tiles']:,} empty batches, ms", tiles["milliseconds a tile"]],
+            [f"time of the scheduler per batch, {tiles['tiles']:,} empty batches, ms", tiles["milliseconds per batch"]],
             ["memory of the scheduler per batch, kB", f"{memory:.0f}"],
         ],
     )

@@ -1,13 +1,15 @@
-"""Check the language of pages, public docstrings, messages, CLI help and the experiments of the paper.
+"""Check the language of pages, docstrings, comments, messages, CLI help and the experiments of the paper.
 
-The findings are words with a private meaning, sentences of more than 30 words, and public docstrings without
+The findings are words with a private meaning, sentences of more than 25 words, and public docstrings without
 Parameters. `python docs/_ext/language.py` lists them; `make site` fails if there are any.
 """
 
 import ast
 import inspect
+import io
 import re
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
-MOST_WORDS = 30
+MOST_WORDS = 25
 RESULTS = {"Solution", "Ensemble", "Stats"}  # made by runs, not by users: attributes are documented
 
 # Phrases with a private meaning, and what to write in their place.
@@ -35,6 +37,10 @@ BANNED = {
     r"\b(steps?|seconds|milliseconds|ms|ns|times|iterations|members|numbers|rows|one) a "
     r"(step|second|spin|member|task|core|group|batch)\b": "per …",
     r"\bof its own accord\b|by itself as it does": "automatically",
+    r"\bmend(s|ed|ing)?\b|\bbut for\b|\bin silence\b": "correct, except, without a message",
+    r"\bkeeps? (its|their|the|any|all|every) (energy|invariants?|Casimirs?|structure)\b": "conserve",
+    r"\bis had\b|\bto be had\b|\bwhatever the\b|\bgets? away from\b|\bnothing but\b": "plain words",
+    r"^#+ (What|Where|Who) (?!it means\b)": "a noun, or an imperative",
     r"\bunsolved step|is (no |un)?solved to the end": "step that did not converge",
     r"\bhears?\b|\bnobody\b|\bwhoever\b|\bas it is to be\b": "plain words",
     r"\bdirect methods?\b": "classical method",
@@ -56,9 +62,15 @@ BANNED = {
 }
 
 
+# Patterns that are ordinary words inside programs.
+ONLY_IN_PROSE = ("tiles?", "rooms?", r"\ba step,", "used to", "every bit", r";[^.;!?|]*", "is|are) kept", r"^#+ (What")
+
+
 def pages() -> Iterator[Path]:
     """All pages that people write."""
-    yield from (ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "papers/README.md")
+    yield from (ROOT / name for name in (*names, "paper/paper.md"))
+    yield from sorted((ROOT / "benchmarks/results").glob("*.md"))
     for path in sorted([*DOCS.rglob("*.md"), *DOCS.rglob("*.txt")]):
         if not {"generated", "_ext"} & set(path.parts) and path.name != "requirements.txt":
             yield path
@@ -71,8 +83,16 @@ def prose(text: str) -> str:
     text = re.sub(r"^```.*?^```[ \t]*$", blank, text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^ {4,}\S.*$|^\|.*$|^:{3,}.*$|^:\w+:.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"<!--.*?-->", blank, text, flags=re.DOTALL)
+    text = re.sub(r"^ *\$\$.*?\$\$", blank, text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"\{[\w:]+\}`[^`]*`|`[^`]*`|\$[^$]*\$", "X", text)
     return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+def tables(text: str) -> str:
+    """The tables and the comments in programs of a page, without code and links' targets; lines stay where they are."""
+    text = re.sub(r"`[^`\n]*`|\$[^$\n]*\$|\]\([^)]*\)", "X", text)
+    lines = (re.search(r"^\|.*|(?<!\S)# .*", line.replace(";", ",")) for line in text.splitlines())
+    return "\n".join("" if m is None or m[0].startswith("|--") else m[0].lstrip("#") for m in lines)
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
@@ -85,12 +105,20 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
                     yield line + block[0][: block[0].find(sentence)].count("\n"), " ".join(sentence.split())
 
 
+def phrases(plain: str, name: str, code: bool = False) -> Iterator[str]:
+    """Phrases with a private meaning."""
+    for pattern, instead in BANNED.items():
+        if code and any(part in pattern for part in ONLY_IN_PROSE):
+            continue
+        for m in re.finditer(pattern, plain, re.MULTILINE):
+            yield f"{name}:{plain.count(chr(10), 0, m.start()) + 1}: {m[0]!r}; write: {instead}"
+
+
 def findings(text: str, name: str, most: int = MOST_WORDS) -> Iterator[str]:
     """What a reader would stumble over, as sentences."""
     plain = prose(text)
-    for pattern, instead in BANNED.items():
-        for m in re.finditer(pattern, plain, re.MULTILINE):
-            yield f"{name}:{plain.count(chr(10), 0, m.start()) + 1}: {m[0]!r}; write: {instead}"
+    yield from phrases(plain, name)
+    yield from phrases(tables(text), name)
     for line, sentence in sentences(plain):
         words = [w for w in sentence.split() if re.search(r"[A-Za-zÀ-ž]", w)]
         if len(words) > most:
@@ -136,6 +164,8 @@ def is_documented(name: str, text: str, owner: Any) -> bool:
 
 def plain_sections(text: str) -> str:
     """A docstring without the headings of its NumPy-style sections and the lines `name : type` in them."""
+    text = re.sub(r"^Examples?\n-{3,}\n(.*\n?)*", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ +(If .*, or if )", lambda m: m[1].replace(", ", ".\n\n    "), text, flags=re.MULTILINE)
     body, *sections = re.split(r"^\w[\w ]*\n-{3,}\n", text, flags=re.MULTILINE)
     return "\n\n".join([body, *(re.sub(r"^\S.* : .*$|^ {4}", "", part, flags=re.MULTILINE) for part in sections)])
 
@@ -167,6 +197,26 @@ def in_messages() -> Iterator[str]:
             yield from findings(text, f"{path.relative_to(ROOT)}:{node.lineno}", most=10**6)
 
 
+def in_sources() -> Iterator[str]:
+    """Private phrases in docstrings, comments and sentences of programs. Names and LLVM's text are not sentences."""
+    for folder in ("src", "docs", "examples", "papers", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "generated" in path.parts or path == Path(__file__).resolve():
+                continue
+            source = path.read_text(encoding="utf-8")
+            texts = [
+                (node.lineno, node.value)
+                for node in ast.walk(ast.parse(source))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+            ]
+            tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+            texts += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+            for line, text in texts:
+                if "%" not in text:
+                    plain = re.sub(r"`[^`]*`", "X", text)
+                    yield from phrases(plain, f"{path.relative_to(ROOT)}:{line}", code=True)
+
+
 def in_papers() -> Iterator[str]:
     """Findings in the titles, captions, claims and reasons of the experiments, which the reproduction shows."""
     for path in sorted((ROOT / "papers").rglob("*.toml")):
@@ -191,7 +241,7 @@ def in_help() -> Iterator[str]:
 def main() -> int:
     """List the findings; 1 if there are any."""
     found = [f for path in pages() for f in findings(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))]
-    found += [*in_docstrings(), *in_messages(), *in_papers(), *in_help()]
+    found += [*in_docstrings(), *in_messages(), *in_sources(), *in_papers(), *in_help()]
     print("\n".join(found) if found else "No findings.")
     return bool(found)
 

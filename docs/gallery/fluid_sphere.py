@@ -12,7 +12,7 @@ import coadjoint as cj
 n = 13
 omega = np.zeros(n * n)
 omega[cj.fluids.index(4, 3)] = 1.0
-omega[cj.fluids.index(1, 0)] = 0.5  # solid rotation carries the wave
+omega[cj.fluids.index(1, 0)] = 0.5  # solid-body rotation advects the wave
 fig, axes = plt.subplots(2, 4, figsize=(12, 3.8), layout="constrained")
 for row, amplitude in zip(axes, (0.0, 0.1), strict=True):
     noise = {"noise_shells": (3, 3), "amplitude": amplitude} if amplitude else {"noise_shells": None}

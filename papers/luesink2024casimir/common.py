@@ -59,7 +59,7 @@ def top(p: Any, inertia: Sequence[float] | None = None, *, noise: bool = True) -
 
 
 def fluid(p: Any, key: int, members: int) -> tuple[Any, np.ndarray]:
-    """The sine-Euler system and starting states with random complex coefficients, one a member."""
+    """The sine-Euler system and initial states with random complex coefficients, one per member."""
     models = [
         cj.models.sine_euler(
             n=p.n, noise_modes=p.noise_modes, amplitude=p.amplitude, key=(key << 20) + k, orientation="paper"

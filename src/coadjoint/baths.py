@@ -89,7 +89,7 @@ def heat_bath(system: System, *, temperature: Any, friction: Any, fields: Any = 
         The system without friction and noise.
     temperature : float, array_like or callable
         T > 0, in the units of h, or a function T(t) of time, as in annealing. On a `Product`, such as a spin lattice,
-        also one temperature for each factor, site after site, as in heat conduction: none below 0, and not all 0.
+        also one temperature for each factor, site after site. No temperature may be below 0, and not all may be 0.
     friction : float, array_like or callable
         θ > 0, a rate per unit of h, or a function θ(t) of time; on a `Product` also one for each factor. A site with
         θ = 0 has no contact with the bath. exp(−h/T) is stationary if all sites in contact have the same temperature.

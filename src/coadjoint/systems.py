@@ -509,7 +509,7 @@ class System(eqx.Module):
         """The system at the node c of a step, at t + c dt, 0 ≤ c ≤ 1.
 
         Times are moved by a few units of round-off towards the middle of the step. So a function that jumps at the
-        start of a step takes its right limit there, and one that jumps at its end the left limit.
+        start of a step takes its right limit there. A function that jumps at the end takes its left limit.
         """
         if not self.timed:
             return self

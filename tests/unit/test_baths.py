@@ -206,7 +206,7 @@ def test_a_bath_on_a_lattice_asks_for_no_pairs_of_noises():
     block = jax.eval_shape(window.block, jnp.zeros((), int), jnp.zeros((), int))
     assert block.Z.shape == (32, 30_000) and block.areas is None
     bath = cj.heat_bath(cj.models.spin_lattice((6, 6, 6))[0], temperature=1.0, friction=1.0)
-    for method, words in ((cj.TMKWeak(), "a coin for each pair"), (cj.TMKLevy(), "an area for each pair")):
+    for method, words in ((cj.TMKWeak(), "a random sign for each pair"), (cj.TMKLevy(), "an area for each pair")):
         with pytest.raises(ValueError, match=f"{words} of noises, 209628 in a step of 648 .* NinomiyaVictoir"):
             method.check(bath)
     cj.BathSplitting().check(bath)

@@ -147,7 +147,7 @@ def _complement(rows: np.ndarray) -> np.ndarray:
 
 
 def null_space(equations: np.ndarray) -> np.ndarray:
-    """A basis of the null space in reduced row-echelon form: sparse, and the same whatever the algorithm."""
+    """A basis of the null space in reduced row-echelon form: sparse, and the same for every algorithm."""
     return echelon(_complement(equations) if np.any(equations) else np.eye(equations.shape[1]))
 
 

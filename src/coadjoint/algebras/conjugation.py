@@ -1,4 +1,4 @@
-"""e^{−σ} μ e^σ for large skew-Hermitian matrices, with derivatives by products alone.
+"""e^{−σ} μ e^σ for large skew-Hermitian matrices, inversion-free, with its derivatives.
 
 The derivative of e^σ along δ is e^σ ω with ω = φ₁(−ad_σ) δ, φ₁(z) = (eᶻ − 1)/z, so that the state w = e^{−σ} μ e^σ
 moves by [w, ω]. No derivative of an eigenvalue problem, of a Taylor polynomial or of squarings is formed.

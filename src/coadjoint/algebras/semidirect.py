@@ -36,8 +36,8 @@ class Semidirect(LieAlgebra):
     algebra : LieAlgebra
         The algebra g.
     representation : callable or array_like, shape (dim g, m, m)
-        A JAX function rho(xi, v) of an element of g and a vector of length m, or the array R with R[i] the matrix of
-        ρ(e_i).
+        A JAX function rho(xi, v) of an element of g and a vector of length m. It may also be an array R, where R[i] is
+        the matrix of ρ(e_i).
     dim : int, optional
         m. Required if `representation` is a function.
     copies : int, default 1

@@ -147,8 +147,8 @@ def coarse_grain(fine: Any, n: int, *, flow: FluidFlow | None = None, first: flo
     Raises
     ------
     ValueError, TypeError
-        If the run has no states of this flow, times are not equally spaced, a state is not finite, or n is larger than
-        that of the run.
+        If the run has no states of this flow, or times are not equally spaced. If a state is not finite, or n is larger
+        than that of the run.
 
     Examples
     --------

@@ -275,9 +275,9 @@ def forecast(
 ) -> Forecast:
     """Forecast from many starts of a true run, all starts and members in one ensemble.
 
-    Scored quantities of a fluid are the coefficients of the vorticity in some shells, each divided by its standard
-    deviation in the climate of its shell. Degree 1 on the sphere is not among them by default: advection conserves
-    angular momentum, which has degree 1, but SALT noise does not, so no amplitude of the noise calibrates it.
+    Scored quantities of a fluid are the coefficients of the vorticity in some shells. Each is divided by its standard
+    deviation in the climate of its shell. By default they do not contain degree 1 on the sphere. Advection conserves
+    angular momentum, which has degree 1, and SALT noise does not. So no amplitude of the noise calibrates this degree.
 
     Parameters
     ----------

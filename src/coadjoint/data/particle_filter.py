@@ -49,8 +49,8 @@ class ParticleFilter(Filter):
     smallest_size : float, default 1.01
         The effective size below which a bootstrap filter has collapsed and raises `FilterError`. 1 never raises.
     parameter_shrinkage : float, default 0.98
-        The number a of the kernel θ ← a θ + (1 − a) θ̄ + √(1 − a²) Σ^½ z of unknown parameters θ before each window,
-        with their present mean θ̄ and covariance Σ, which it conserves (Liu and West 2001).
+        The number a of the change θ ← a θ + (1 − a) θ̄ + √(1 − a²) Σ^½ z of unknown parameters before each window.
+        Here θ̄ and Σ are their present mean and covariance, which the change conserves (Liu and West 2001).
 
     Raises
     ------

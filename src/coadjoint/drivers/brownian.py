@@ -41,8 +41,8 @@ class Brownian(Driver):
     grid : float, optional
         The spacing of the base grid, in units of time. The default is the time step of the run.
     depth : int, optional
-        The finest grid is grid/2^depth. The default is the least depth that the method needs: 0 for ΔZ and areas, and
-        the smallest d with 2^d ≥ grid^{−½} for level 3 of the log-signature.
+        The finest grid is grid/2^depth. The default is the least depth that the method needs. For ΔZ and areas it is 0.
+        For level 3 of the log-signature it is the smallest d with 2^d ≥ grid^{−½}.
     correlation : array_like, shape (M, M), optional
         The correlation matrix of the motions. The default is the identity. Every method keeps its orders.
     twin : bool, default False
@@ -337,7 +337,7 @@ class BrownianWindow(Window):
             keys, uniforms, normals, (X_r, Y_r2, XY_r) = state
             XY = cells.choose(*normals)
             X, Y = XY[..., :M], XY[..., M:]
-            weight = jnp.where(r > 0, 1.0 / jnp.maximum(r, 1), 0.0)  # before mode 1 there is nothing but zeros
+            weight = jnp.where(r > 0, 1.0 / jnp.maximum(r, 1), 0.0)  # before mode 1 all numbers are 0
             sums = X_r + weight * X, Y_r2 + weight**2 * Y, XY_r + weight * commutator(X, Y)
             ahead = random.channel_keys(key, finest + _MODES * (r + 3), channels)
             return ahead, cells.uniforms(keys), cells.box_muller(*uniforms), sums

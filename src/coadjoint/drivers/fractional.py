@@ -27,7 +27,7 @@ class FractionalBrownian(Driver):
 
     S is a sum of independent Ornstein–Uhlenbeck processes (H < ½), or of integrals of such processes (H > ½), with
     relaxation times in geometric progression. `variance_error(dt)` returns the largest relative error of the variance
-    of S(t) − S(u) for |t − u| between the finest step and `horizon`; it is at most `tol`. The joint distribution of
+    of S(t) − S(u) for |t − u| between the finest step and `horizon`. It is at most `tol`. The joint distribution of
     the sum at the steps is exact. As for `OU`, the increments depend on (key, member, step of the base grid) only.
 
     Methods converge to the solution in the sense of Young (H > ½) or of symmetric rough integrals (⅓ < H < ½). For

@@ -24,7 +24,7 @@ class Torus(Surface):
     """The torus [0, 2π)²: fields ω(x, y) = Σ_m ω_m exp(i m·x), and their matrices W = (i/2ε) Σ ω_m T_m with ε = 2π/n.
 
     m lies in [−K, K]² with n = 2K + 1. Coefficients are omega[m1 % n, m2 % n]. In the orientation of the paper W' = [P,
-    W], P = (−Δ)⁻¹W, tends to ∂ω/∂t = J(ψ, ω) for n → ∞ with Δψ = ω and J(a, b) = a_x b_y − a_y b_x: time runs
+    W], P = (−Δ)⁻¹W, tends to ∂ω/∂t = J(ψ, ω) for n → ∞, with Δψ = ω and J(a, b) = a_x b_y − a_y b_x. Its time runs
     backwards. The physical orientation mirrors the plane: ω_(m1, −m2) takes the place of ω_m. The same matrix equation
     then tends to ∂ω/∂t = −J(ψ, ω).
 

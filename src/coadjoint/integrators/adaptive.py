@@ -81,7 +81,7 @@ class Adaptive(Integrator):
 
     @property
     def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Those of the method inside, but for symmetry, which the choice of steps breaks."""
+        """Those of the method inside, without symmetry: the choice of steps breaks it."""
         c = self.integrator.claims
         return Claims(**{**vars(c), "symmetric": False, "symplectic": False})
 

@@ -85,7 +85,7 @@ class Claims:
     order: int  # deterministic order
     strong_commuting: float  # strong order with one SALT noise, or commuting ones; 0 if it takes no noise
     strong: float  # strong order with any SALT noises
-    casimirs: bool  # keeps every Casimir to round-off
+    casimirs: bool  # conserves every Casimir to round-off
     weak: float = 0.0  # weak order with any SALT noises
     weak_commuting: float = 0.0  # with one SALT noise, or commuting ones, where it is higher
     cost: Cost = Cost()
@@ -228,7 +228,7 @@ class OrbitCarry(NamedTuple):
 class GroupMethod(Integrator):
     """A method that moves on the coadjoint orbit, by exact group actions μ ← Ad*_{τ(sσ)} μ alone.
 
-    Whatever σ is, the action keeps every Casimir; `drift_free` also removes the round-off of the action. A method whose
+    The action conserves every Casimir for any σ. `drift_free` also removes the round-off of the action. A method whose
     τ is not the exponential has it as a field `tau`.
     """
 
@@ -402,7 +402,7 @@ class OrbitMethod(GroupMethod):
     def equation(
         self, system: System, mu: State, dt: Float[Array, ""], S: Float[Array, " M"]
     ) -> Callable[[Element, Float[Array, ""]], Any]:
-        """f(σ, λ), whose root σ is; with it, maybe, flow(sσ, μ) − μ. A method that knows products has one."""
+        """f(σ, λ), whose root σ is; with it, maybe, flow(sσ, μ) − μ. A method that supports products has one."""
         raise NotImplementedError
 
 

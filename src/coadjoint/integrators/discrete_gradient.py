@@ -1,4 +1,4 @@
-"""TMK with a discrete gradient: the energy is kept whatever the Hamiltonian."""
+"""TMK with a discrete gradient: any energy is conserved."""
 
 from functools import partial
 
@@ -90,7 +90,7 @@ class DiscreteGradient(OrbitMethod):
 
     @property
     def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Gonzalez's gradient keeps any energy, the average polynomial ones."""
+        """Gonzalez's gradient conserves any energy, the average gradient polynomial ones."""
         gonzalez = self.kind == "gonzalez"
         return Claims(
             order=2,

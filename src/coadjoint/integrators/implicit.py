@@ -91,12 +91,11 @@ def _squares(algebra: LieAlgebra, stages: int) -> SquaredSize:
 class ImplicitSolve(eqx.Module):
     """How the equation of an implicit step is solved.
 
-    `solver`: "chord" (Jacobian frozen where it starts), "newton", "fixed_point", "products" (matrices, by
-    products alone: TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 16, fixed point above that,
-    and above dimension 64 products where the method and the algebra have them. `tol` is on the last correction, scaled
-    by the unknown, both measured in a large direct sum by their largest part.
-    `fallbacks`: Newton, then homotopy in the step, where the solver fails (dimension 64 at most).
-    """
+    `solver`: "chord" (Jacobian frozen where it starts), "newton", "fixed_point", "products" (the inversion-free solver
+    of TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 16, fixed point above that, and above
+    dimension 64 products where the method and the algebra have them. `tol` is on the last correction, scaled by the
+    unknown, both measured in a large direct sum by their largest part. `fallbacks`: Newton, then homotopy in the step,
+    where the solver fails (dimension 64 at most)."""
 
     tol: float = eqx.field(static=True, default=1e-14)
     solver: str = eqx.field(static=True, default="auto")
@@ -109,7 +108,7 @@ class ImplicitSolve(eqx.Module):
         validation.count("max_steps", self.max_steps)
 
     def fast(self) -> "FastSolve":
-        """The same, which does nothing but report where it fails."""
+        """The same without fallbacks: it only reports failures."""
         return FastSolve(self, near=False)
 
     def __call__(

@@ -51,7 +51,7 @@ class JumpAdapted(Integrator):
 
     @property
     def claims(self) -> Claims:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Those of the method inside, but for symmetry and energy, which jumps do not conserve."""
+        """Those of the method inside, without symmetry and energy: jumps do not conserve them."""
         return Claims(**{**vars(self.inner.claims), "symmetric": False, "energy": ""})
 
     @property

@@ -124,7 +124,7 @@ class IsospectralMidpoint(_Midpoint):
     The iteration is on σ, and the step ends with the exact conjugation. The spectrum of W, and with it every Casimir,
     does therefore not depend on the accuracy of the solution.
 
-    References: Modin and Viviani, Lie–Poisson methods for isospectral flows (2020); with noise, Ephrati, Jansson, Lang
+    References: Modin and Viviani, Lie–Poisson methods for isospectral flows (2020). With noise: Ephrati, Jansson, Lang
     and Luesink, An exponential map free implicit midpoint method for stochastic Lie–Poisson systems (2024).
 
     Parameters

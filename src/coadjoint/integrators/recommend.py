@@ -58,17 +58,17 @@ class Recommendation(tuple[Row, ...]):
         One row per method.
     system : str
         The system and the goal, in words.
-    refused : dict
+    unsupported : dict
         The reasons why other methods do not support the system.
     """
 
     system: str
-    refused: Mapping[str, str]
+    unsupported: Mapping[str, str]
 
-    def __new__(cls, rows: list[Row], system: str, refused: Mapping[str, str]) -> "Recommendation":
+    def __new__(cls, rows: list[Row], system: str, unsupported: Mapping[str, str]) -> "Recommendation":
         """A tuple of rows."""
         self = super().__new__(cls, rows)
-        self.system, self.refused = system, refused
+        self.system, self.unsupported = system, unsupported
         return self
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Recommendation(tuple[Row, ...]):
         columns = [c for c in zip(*cells, strict=True) if noisy or c[0] not in ("strong", "weak", "path")]
         lines = zip(*([x.ljust(max(map(len, c))) for x in c] for c in columns), strict=True)
         reasons: dict[str, list[str]] = {}
-        for name, reason in self.refused.items():
+        for name, reason in self.unsupported.items():
             reasons.setdefault(reason.split(": ")[0], []).append(name)
         unfit = [f"Not {', '.join(names)}: {reason}." for reason, names in reasons.items()]
         return "\n".join([self.system, *("  ".join(line).rstrip() for line in lines), *unfit])
@@ -122,7 +122,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
     validation.choice("goal", goal, _GOALS)
     energy = _energy_kind(system)
-    rows, refused = [], {}
+    rows, unsupported = [], {}
     matrices = (
         system.algebra.conjugated_shape is not None or len(system.algebra.shape) > 1
     )  # where a Cayley transform is half the work of an exponential
@@ -132,7 +132,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
             integrator.check(system.anywhere(0.0))
             check_action(system, integrator)
         except (TypeError, ValueError) as error:
-            refused[name] = str(error)
+            unsupported[name] = str(error)
             continue
         if integrator.claims.casimirs:
             rows.append(_row(name, integrator, system, energy))
@@ -149,7 +149,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
         return many and r.path not in ("", "Rademacher"), -(r.strong or 0), -r.order, -len(r.conserves), cost
 
     aim = "a long time" if goal == "long time" else goal
-    return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}:", refused)
+    return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}:", unsupported)
 
 
 def _equals(a: Row, b: Row, before: bool) -> bool:

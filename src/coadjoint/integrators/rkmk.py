@@ -25,7 +25,7 @@ class RKMK(OrbitMethod):
         σ_i = Σ_j a_ij k_j,   k_i = dτinv_{−sσ_i} ζ(Ad*_{τ(sσ_i)} μ_n),   σ = Σ_i b_i k_i,   μ_{n+1} = Ad*_{τ(sσ)} μ_n
 
     with ζ(μ) = ∂h(μ) dt + Σ_i ∂h_i(μ) ΔS^i. The method uses increments only, so its strong orders are those of TMK for
-    any tableau, and along a smooth path that is given by `Increments` its order is 2. A tableau of order 1 supports
+    any tableau. Along a smooth path that `Increments` prescribes its order is 2. A tableau of order 1 supports
     SALT noise only.
 
     Reference: Munthe-Kaas, High order Runge–Kutta methods on manifolds (1999).

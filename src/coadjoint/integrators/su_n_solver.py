@@ -1,4 +1,4 @@
-"""The implicit step of skew-Hermitian matrices by products alone: no eigenvalues, no inverse, no U is ever formed.
+"""The implicit step of skew-Hermitian matrices, inversion-free: no eigenvalues, no inverse, no U is ever formed.
 
 For W' = [P, W] + …, that is W_{n+1} = e^σ W e^{−σ} or cay(σ) W cay(σ)ᴴ, put S = σ/2 and a = S (Cayley) or tanh S (exp:
 e^σ = cay(2 tanh(σ/2))). Both maps and both rules are one pair of equations for a and D:
@@ -24,7 +24,7 @@ the last bit, so cay(2a) is unitary. In a step the spectrum of W loses ‖r‖ t
 d. This error is that of E: whenever a changes, one step of Newton's method improves E and measures its error. A step
 is accepted only if the loss is at most `_DRIFT`, far below round-off, because the losses of successive steps have one
 sign and add up. This does not depend on the tolerance of σ. The iteration on S contracts like dt ‖DP‖, which for
-fluids gains two derivatives, whatever the noise.
+fluids gains two derivatives, for any noise.
 
 A state may be a stack of k matrices of one size, which ζ couples. They are solved together. The tolerance of σ is
 relative to the largest S, the acceptance of the spectrum to each W.
@@ -373,7 +373,7 @@ def products_step(
     at = lax.while_loop(lambda at: at.going, lambda at: step.evaluate(onward(at), tol, again), at)
     at, left = step.end(at, tol if before is None else _NEXT * tol)
     iterate = at.iterate
-    change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian but for rounding
+    change = skew(2.0 * at.t + at.u)  # u is skew-Hermitian up to rounding
     exact = step.on_orbit(at.r, iterate) & ~iterate.stale & (iterate.reach <= max(rule.tol, 1e-13))
     of_spectrum = jnp.max(at.r * iterate.error / jnp.where(step.size > 0, step.size, 1.0))
     residual = jnp.maximum(left / jnp.where(scale > 0, scale, 1.0), of_spectrum)

@@ -91,7 +91,7 @@ class Tau(eqx.Module):
         open_, wrong, mu, rate = map(_worst, found)
         if not open_ <= 1e-10 * (1 + mu):
             raise ValueError(
-                "tau: action(algebra, σ, ·) and action(algebra, −σ, ·) must undo each other, but for "
+                "tau: action(algebra, σ, ·) and action(algebra, −σ, ·) must be inverse to each other. For "
                 f"{type(self).__name__} a random state comes back changed by {open_:.3g}."
             )
         if not wrong <= 1e-8 * (1 + rate):

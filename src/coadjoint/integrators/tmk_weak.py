@@ -87,7 +87,7 @@ class TMKWeak(OrbitMethod):
                 "TMKWeak is made for SALT noise, salt(beta), but the system has a noise that is not: NinomiyaVictoir() "
                 "takes noises φ(<μ, a>), TMK() any noise."
             )
-        not_too_many("TMKWeak", "a coin", system)
+        not_too_many("TMKWeak", "a random sign", system)
 
     def needs(self, system: System) -> Needs:
         """Rademacher variables for noises that do not commute."""

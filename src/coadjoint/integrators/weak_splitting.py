@@ -44,7 +44,7 @@ class _WeakSplitting(GroupMethod):
         """The cost of a step, from the cost of a step of the drift."""
 
     def check(self, system: System) -> None:
-        """The drift as its method says; noises must be exactly solvable."""
+        """Check the drift by its method. Noises must be exactly solvable."""
         self.drift.check(_quiet(system))
         check_noises(type(self).__name__, system)
 

@@ -31,7 +31,7 @@ def gravity_gradient(
     All vectors have components in the body frame. The vector γ points from the centre of the Earth to the
     satellite. The vector β is the normal of the orbit. The angular momentum π is relative to inertial space. h is
     the energy in the orbital frame. The Casimirs are |γ|², |β|² and γ·β. The last one is 0 for an orbit. In the
-    default initial state the axes of the body lie along the path, the normal and the radius, and the body turns
+    default initial state the axes of the body lie along the path, the normal and the radius. The body turns
     once per revolution. This equilibrium is stable if I₂ > I₁ > I₃. Small pitch oscillations have the frequency n
     √(3(I₁ − I₃)/I₂). Reference: Beletskii, Motion of an artificial satellite about its center of mass (1966).
 

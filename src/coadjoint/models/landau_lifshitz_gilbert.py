@@ -24,7 +24,7 @@ def landau_lifshitz_gilbert(
     damping: float = 0.1,
     temperature: float = 0.0,
     current: float = 0.0,
-    polarization: Any = (0.0, 0.0, 1.0),
+    polarisation: Any = (0.0, 0.0, 1.0),
     coupling: float = 1.0,
     anisotropy: float = 0.0,
     field: Any = (0.0, 0.0, 0.0),
@@ -61,7 +61,7 @@ def landau_lifshitz_gilbert(
         entry "length" of `params` then has |S_i|; set it too if you run from spins of other lengths.
     current : float, default 0.0
         a, the strength of the spin-transfer torque.
-    polarization : array_like, shape (3,), default (0.0, 0.0, 1.0)
+    polarisation : array_like, shape (3,), default (0.0, 0.0, 1.0)
         p, the polarisation of the current.
     coupling, anisotropy, dipole, cutoff : float
         J, d, g and R of `spin_lattice`, by default 1.0, 0.0, 0.0 and 2.0.
@@ -102,7 +102,7 @@ def landau_lifshitz_gilbert(
     params = terms.params | {
         "damping": alpha,
         "current": numbers("current", current, ((),)),
-        "polarization": numbers("polarization", polarization, ((3,),)),
+        "polarisation": numbers("polarisation", polarisation, ((3,),)),
     }
     if thermal:
         params |= {"temperature": T, "length": lengths}
@@ -111,7 +111,7 @@ def landau_lifshitz_gilbert(
     def damped(mu: Array, p: dict) -> Array:
         """G − ∂h/∂S, without noise."""
         S, slope, alpha = mu.reshape(-1, 3), terms.gradient(mu, p).reshape(-1, 3), p["damping"]
-        pull = alpha * slope + p["current"] * p["polarization"]
+        pull = alpha * slope + p["current"] * p["polarisation"]
         turned = jnp.cross(S / jnp.linalg.norm(S, axis=1, keepdims=True), pull)
         return ((s * turned - alpha * pull) / (1.0 + alpha**2)).reshape(-1)
 

@@ -151,7 +151,7 @@ def _background(on: Any, layers: int, rotation: Any, topography: Any) -> Any:
 
 
 def _base(flow: LayeredFlow, shear: Any, base: Any) -> Array | None:
-    """The vorticity of the base state, whose part of solid rotation is 2U cos θ."""
+    """The vorticity of the base state, whose solid-body rotation is 2U cos θ."""
     if shear is None and base is None:
         return None
     total = jnp.zeros((flow.layers, *flow.surface.shape), float if isinstance(flow.surface, Sphere) else complex)

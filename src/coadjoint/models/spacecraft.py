@@ -74,12 +74,12 @@ def spacecraft(
     spacecraft has wheels or a gyro, g is a tuple with the rotation as its first entry. The third inertial axis is the
     pole of the Earth. Units are SI units.
 
-    The position r(t) is that of a Kepler orbit, and the field that of an axial dipole with its south pole in the north,
+    The position r(t) is that of a Kepler orbit. The field is that of an axial dipole with its south pole in the north,
     b(r) = (M/r³)(e₃ − 3 (e₃·r) r/r²). `models.orbit_position` and `models.magnetic_field` compute them for laws, and
-    `models.body_rate` computes ω. Wheels have no friction, and the inertia I does not contain the inertia of the wheels
-    about their axes. h is the kinetic energy of the body. Without torques the Casimirs are |π|² and every l_i.
-    References: Hughes, Spacecraft Attitude Dynamics (1986); Wertz, Spacecraft Attitude Determination and Control
-    (1978).
+    `models.body_rate` computes ω. Wheels have no friction. The inertia I does not contain the inertia of the wheels
+    about their axes. The Hamiltonian h is the kinetic energy of the body. Without torques the Casimirs are |π|² and
+    every l_i. References: Hughes, Spacecraft Attitude Dynamics (1986); Wertz, Spacecraft Attitude Determination and
+    Control (1978).
 
     Parameters
     ----------

@@ -35,8 +35,9 @@ def structure_factor(run: Any, shape: Any, *, start: float | None = None, window
     Parameters
     ----------
     run : Solution, Ensemble, Stored, Dataset or (t, values)
-        A run of `spin_lattice`, or its Dataset. Else saved times and real values of shape (…, times, sites k) or
-        (…, times, *shape, k) with k components per site, such as the values of `models.expectations`.
+        A run of `spin_lattice`, or its Dataset. For other models pass saved times and real values, such as those of
+        `models.expectations`. With k components per site, values have the shape (…, times, sites k) or
+        (…, times, *shape, k).
     shape : int or sequence of int
         The sides of the lattice.
     start : float, optional

@@ -85,8 +85,8 @@ def ensemble(
     g0 : array, optional
         The initial group element, one for all members or with a leading axis of members.
     on : str or distributed.Client, optional
-        A Dask cluster that computes the members, with bitwise identical results: a client, the address of a scheduler
-        such as "tcp://10.0.0.1:8786", or "local:8" for eight processes on this machine.
+        A Dask cluster that computes the members, with bitwise identical results. Pass a client, the address of a
+        scheduler such as "tcp://10.0.0.1:8786", or "local:8" for eight processes on this machine.
 
     Returns
     -------

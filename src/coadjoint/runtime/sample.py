@@ -45,9 +45,9 @@ def sample(
 ) -> "Sample":
     """Estimate means of the Gibbs measure exp(−h/T) on the orbit of mu0 by an ensemble in a heat bath.
 
-    Member k starts at flow(ξ_k, mu0) with a normally distributed element ξ_k of the algebra, so the members also
-    measure whether they have forgotten their initial states. Time-step bias is not included in the standard errors. The
-    default method has weak order 2: rerun with dt/2 to estimate the bias.
+    Member k starts at flow(ξ_k, mu0) with a normally distributed element ξ_k of the algebra. The R-hat of the members
+    therefore measures whether their initial states still matter. Time-step bias is not included in the standard errors.
+    The default method has weak order 2: rerun with dt/2 to estimate the bias.
 
     Parameters
     ----------

@@ -121,8 +121,9 @@ def solve(
         The code that computes the steps: machine code generated for the system, or XLA. "auto" selects the fastest
         one that supports the run. `sol.stats.backend` names it, and `sol.stats.reason` why a faster one was not used.
     adjoint : {"auto", "native", "xla"}, default "auto"
-        The code that differentiates the run inside `jax.grad`: machine code for the adjoint of each step, or a scan of
-        XLA. "auto" selects native code if it supports the run. `last_gradient_info()` reports the choice.
+        The code that differentiates the run inside `jax.grad`. The native adjoint is machine code for each step. XLA
+        differentiates a scan. "auto" selects native code if it supports the run. `last_gradient_info()` reports the
+        choice.
     adjoint_memory : int, default 2**28
         The bytes that a native forward pass may save for the adjoint. If all steps need more, it saves checkpoints, and
         the adjoint repeats the steps between them.

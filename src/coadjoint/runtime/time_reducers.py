@@ -199,8 +199,8 @@ class _Waiting(NamedTuple):
 class FirstPassage(_OfObserved):
     """Statistics over members of the first time at which a saved entry reaches a level, up to each saved time.
 
-    The result has the share of members that have `passed`, and the `mean`, `variance` and `standard_error` of the times
-    of these (NaN if there are none). Values are observed at saved times only. The time of a passage is interpolated
+    The result has the share of members that have `passed`. It has the `mean`, `variance` and `standard_error` of their
+    times (NaN if there are none). Values are observed at saved times only. The time of a passage is interpolated
     linearly between two of them; a shorter excursion beyond the level is missed.
 
     Parameters

@@ -143,7 +143,7 @@ def _header(
 
 
 def _model(plan: Plan) -> dict[str, Any]:
-    """Return the model that made the system, with its arguments, which tell how to plot its states."""
+    """Return the model that made the system, with its arguments, which plots of its states need."""
     made = origin(plan.system)
     return {"model": None if made is None else {"name": made.name, **made.arguments}}
 

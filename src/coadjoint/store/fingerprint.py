@@ -142,7 +142,7 @@ def _driver(plan: Plan, steps: int) -> Any:
 
 
 def _described(driver: Driver, channels: int, steps: int) -> Any:
-    """A path of given increments is described up to a step, so that a longer one can begin alike."""
+    """The description of a prescribed path up to a step. A longer path may begin with the same increments."""
     if isinstance(driver, Brownian):
         key = (int(driver.key.a) << 32) | int(driver.key.b)
         return {"type": "Brownian", "key": key, "grid": driver.grid, "depth": driver.depth}
@@ -171,7 +171,7 @@ def differences(stored: dict, given: dict) -> list[str]:
 
 
 def digest(config: dict) -> str:
-    """A hash of a configuration, but for t1."""
+    """A hash of a configuration without t1."""
     rest = {k: v for k, v in config.items() if k != "t1"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 

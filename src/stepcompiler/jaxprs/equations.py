@@ -117,7 +117,7 @@ def may_run_forever(eqn: Any) -> bool:
 
 
 def callee(eqn: Any) -> jex.ClosedJaxpr:
-    """The program that an equation does nothing but call."""
+    """The program that an equation only calls."""
     name, params = eqn.primitive.name, eqn.params
     if eqn.primitive in HINTS:
         return wrapped(eqn)

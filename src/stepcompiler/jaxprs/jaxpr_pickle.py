@@ -1,7 +1,7 @@
 """Traced programs as plain values, so that they can be pickled: names of operations, their parameters, their wiring.
 
-JAX's own objects refuse to be pickled. Here a jaxpr becomes tuples of names, numbers, shapes and types, and is traced
-anew from these. Other parameters, such as a function in `jax.custom_jvp`, raise an error. If the pickler serializes
+JAX's own objects cannot be pickled. Here a jaxpr becomes tuples of names, numbers, shapes and types, and is traced
+anew from these. Other parameters, such as a function in `jax.custom_jvp`, raise an error. If the pickler serialises
 functions `by_value`, as cloudpickle does, the traced function is pickled instead.
 """
 

@@ -7,7 +7,7 @@ numbers of other sites. Operations that only move numbers are followed number by
 relations. So neighbours may be found by shifts, slices or a lattice that is continued on all sides.
 
 Every rule takes its operands from `Addresses.aligned`, which proves to which sites they belong. An operation without a
-rule is refused.
+rule raises an error.
 """
 
 import math

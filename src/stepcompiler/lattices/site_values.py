@@ -70,7 +70,7 @@ class Sites(NamedTuple):
     count: int
 
     def outer(self, shape: tuple[int, ...]) -> int:
-        """How many leading axes of an array of these sites go over them; refused if some axis goes only partly."""
+        """How many leading axes of an array of these sites go over them; raises if some axis fits only partly."""
         axis, left = 0, self.count
         while left > 1 and axis < len(shape) and left % shape[axis] == 0:
             axis, left = axis + 1, left // shape[axis]

@@ -2,7 +2,7 @@
 
 One family a file, written with the operators of `numbers`; coefficients are fitted by tools/coefficients.py. All are
 within 1 ulp of the truth (tests/stepcompiler/test_mathematics.py), ends and subnormal numbers included, and without
-branches, but for arguments of sin, cos and tan beyond 2³⁰: eight members side by side cost as much as one.
+branches, except for arguments of sin, cos and tan beyond 2³⁰: eight members side by side cost as much as one.
 """
 
 from collections.abc import Callable, Sequence

@@ -106,7 +106,7 @@ def _near(x: Number) -> tuple[Number, Number, Number]:
 def _far(x: Number) -> tuple[Number, Number, Number]:
     """k and r for |x| ≥ 2³⁰.
 
-    |x| = M 2^(p − 22). The digits of 2^−24 2/π after its first p bits are some V < 1, and 2|x|/π is 4 M V, but for a
+    |x| = M 2^(p − 22). The digits of 2^−24 2/π after its first p bits are some V < 1, and 2|x|/π is 4 M V up to a
     multiple of 4.
     """
     bits = abs(x).bits()

@@ -18,7 +18,7 @@ def remainder(x: Number, y: Number) -> Number:
 
 
 def _exponent(x: Number) -> Number:
-    """Of the first bit of x > 0, but for a constant."""
+    """The exponent of the first bit of x > 0, up to a constant."""
     small = x < 2.0**-1022
     e = where(small, x * 2.0**54, x).bits() >> 52
     return where(small, e - 54, e)

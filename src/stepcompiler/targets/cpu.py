@@ -175,7 +175,7 @@ def _key_of(text: str) -> int:
 
 @cache
 def _initialize() -> None:
-    """Once a process; refused if this processor cannot multiply and add in one operation."""
+    """Once per process. Raises if this processor has no fused multiply-add."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if llvm.get_process_triple().startswith("x86_64") and not llvm.get_host_cpu_features().get("fma"):

@@ -119,7 +119,7 @@ def test_stores_know_the_forcing(tmp_path):
 def test_recommend():
     """What needs a Hamiltonian is not promised."""
     forced, quiet = cj.recommend(damped()), cj.recommend(cj.System(cj.SO3(), body))
-    assert "forcing" in forced.system and "Strang" in forced.refused
+    assert "forcing" in forced.system and "Strang" in forced.unsupported
     kept = {what for row in forced for what in row.conserves}
     assert kept == {"Casimirs", "time symmetry"}
     assert {"energy", "Poisson structure"} <= {what for row in quiet for what in row.conserves}

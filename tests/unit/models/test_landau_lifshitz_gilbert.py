@@ -18,7 +18,7 @@ def test_against_gilbert_s_implicit_equation(side):
     J, d, B = 0.7, -0.4, np.array([0.1, 0.2, 0.5])
     S0 = np.random.default_rng(0).standard_normal((4, 3))
     options = {"coupling": J, "anisotropy": d, "field": B, "S0": S0, "side": side}
-    system, mu0 = llg(4, damping=alpha, current=a, polarization=p, **options)
+    system, mu0 = llg(4, damping=alpha, current=a, polarisation=p, **options)
 
     def rate(t, mu):
         S = mu.reshape(4, 3)

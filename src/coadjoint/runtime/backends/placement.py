@@ -104,7 +104,7 @@ class ShardedPlacement:
             return _called(self, program, definition, args)
 
     def definition(self, definition: Any) -> Any:
-        """With the system as it is to be computed here."""
+        """With the system on the mesh of devices."""
         with sharding.use_mesh(self.mesh):
             return retraced(definition)
 

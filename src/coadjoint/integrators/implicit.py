@@ -94,8 +94,9 @@ class ImplicitSolve(eqx.Module):
     `solver`: "chord" (Jacobian frozen where it starts), "newton", "fixed_point", "products" (the inversion-free solver
     of TMK and midpoint rules on SU(n)), or "auto": chord up to dimension 16, fixed point above that, and above
     dimension 64 products where the method and the algebra have them. `tol` is on the last correction, scaled by the
-    unknown, both measured in a large direct sum by their largest part. `fallbacks`: Newton, then homotopy in the step,
-    where the solver fails (dimension 64 at most)."""
+    unknown, both measured in a large direct sum by their largest part.
+    `fallbacks`: Newton, then homotopy in the step, where the solver fails (dimension 64 at most).
+    """
 
     tol: float = eqx.field(static=True, default=1e-14)
     solver: str = eqx.field(static=True, default="auto")

@@ -22,6 +22,7 @@ from .planar_body import planar_body as planar_body
 from .point_vortices import point_vortices as point_vortices
 from .rigid_body import rigid_body as rigid_body
 from .rigid_body_n import rigid_body_n as rigid_body_n
+from .rod import rod as rod
 from .sensors import Gyro as Gyro
 from .sensors import StarTracker as StarTracker
 from .sine_euler import sine_euler as sine_euler

@@ -153,6 +153,29 @@ class FluidFlow(eqx.Module):
         first, second = self.surface.gradient(self.stream_coefficients(self._checked(mu)), points)
         return (-second, first) if len(self.surface.shape) == 2 else (-first, second)
 
+    def zonal_mean(self, mu: Array, points: Any = None, field: str = "velocity") -> Array:
+        """The zonal mean of the velocity along x (on the sphere eastward) or of ω, by y (latitude) of `surface.grid`.
+
+        JAX can trace it, so `solve(save=flow.zonal_mean)` saves a profile at each time.
+
+        Parameters
+        ----------
+        mu : array
+            A state, or a stack of states.
+        points : int or array, optional
+            The number of points, or an array of latitudes. The default is n.
+        field : {"velocity", "vorticity"}, default "velocity"
+            The field.
+
+        Returns
+        -------
+        array, shape (…, points)
+        """
+        validation.choice("field", field, ("velocity", "vorticity"))
+        if field == "vorticity":
+            return self.surface.zonal(self.vorticity_coefficients(mu), points)
+        return -self.surface.zonal(self.stream_coefficients(mu), points, derivative=True)
+
     def _checked(self, mu: Any) -> Array:
         W = self.vortical(jnp.asarray(mu))
         self.surface.check_matrix("the state", W)

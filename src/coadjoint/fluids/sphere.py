@@ -167,6 +167,13 @@ class Sphere(Surface):
         south, east = self._synthesis(coefficients, points, derivatives=True)[1:]
         return -south, east
 
+    def zonal(self, coefficients: Coefficients, points: Any = None, derivative: bool = False) -> Array:
+        """From the coefficients of order 0."""
+        latitude = points if np.ndim(points) == 1 else self.grid(points)[0]
+        legendre = associated_legendre(0, self.n, np.sin(latitude), derivative)
+        l = np.arange(self.n)
+        return jnp.asarray(coefficients)[..., l**2 + l] @ (-legendre[1] if derivative else legendre[0])
+
     def _synthesis(self, coefficients: Coefficients, points: Any, derivatives: bool = False) -> tuple:
         xp: Any = jnp if validation.is_traced(coefficients) else np
         c = xp.asarray(coefficients, float)

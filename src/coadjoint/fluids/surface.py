@@ -114,6 +114,24 @@ class Surface(eqx.Module):
         """∇f along both axes of the grid, in unit vectors."""
 
     @abc.abstractmethod
+    def zonal(self, coefficients: Coefficients, points: Any = None, derivative: bool = False) -> Array:
+        """The mean of f, or of ∂f/∂y, over x by y on the torus, and over longitude by latitude on the sphere.
+
+        Parameters
+        ----------
+        coefficients : array
+            Those of f, with any leading axes.
+        points : int or array, optional
+            As for `values`.
+        derivative : bool, default False
+            Whether the mean is that of the derivative, towards the north on the sphere.
+
+        Returns
+        -------
+        array, shape (…, points)
+        """
+
+    @abc.abstractmethod
     def check(self, name: str, coefficients: Any) -> Coefficients:
         """Coefficients of a real field without mean. Invalid ones raise an error that describes the defect."""
 

@@ -129,6 +129,13 @@ class Torus(Surface):
         omega, m = _on_host(coefficients), wavenumbers(self.n)
         return self.values(1j * m[:, None] * omega, points), self.values(1j * m * omega, points)
 
+    def zonal(self, coefficients: Coefficients, points: Any = None, derivative: bool = False) -> Array:
+        """From the coefficients of the modes (0, m₂)."""
+        m = wavenumbers(self.n)
+        waves = np.exp(1j * m[:, None] * self.grid(points)[1])
+        row = jnp.asarray(coefficients)[..., 0, :]
+        return jnp.real(row @ (1j * m[:, None] * waves if derivative else waves))
+
     def from_values(self, values: Any, name: str = "values") -> Coefficients:
         """From real values[i, j] at x_i = 2πi/N, y_j = 2πj/N, N ≥ n."""
         field = real_values(name, values)

@@ -45,6 +45,7 @@ class What(StrEnum):
     trajectory = "trajectory"
     field = "field"
     spectrum = "spectrum"
+    hovmoller = "hovmoller"
     statistics = "statistics"
     structure = "structure"
     animation = "animation"

@@ -45,6 +45,11 @@ class Sphere(Surface):
     ----------
     n : int
         The size of the matrices. Fields have degrees l < n.
+
+    Method arguments
+    ----------------
+    derivative : bool, default False
+        Whether the field is differentiated towards the north.
     """  # fmt: skip
 
     def __init__(self, n: int):

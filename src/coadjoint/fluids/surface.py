@@ -40,6 +40,8 @@ class Surface(eqx.Module):
         F, the inverse squared deformation radius.
     densities : array, shape `shape`
         A number per coefficient.
+    derivative : bool, default False
+        Whether the field is differentiated along y, or towards the north.
     name : str
         The name of the field in an error message.
     """

@@ -34,6 +34,11 @@ class Torus(Surface):
         The size of the matrices, odd.
     orientation : {"physical", "paper"}, default "physical"
         The orientation. A matrix does not record it.
+
+    Method arguments
+    ----------------
+    derivative : bool, default False
+        Whether the field is differentiated along y.
     """
 
     orientation: str = eqx.field(static=True)

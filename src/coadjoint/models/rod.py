@@ -83,14 +83,14 @@ def rod(
     poisson : float, default 0.5
         Poisson's ratio: the shear modulus is E/(2 + 2 poisson).
     stiffness : array_like, shape (6,) or (n, 6), optional
-        The diagonal of K: torsion GJ, bending about the second and the third axis EI (both N m²), stretch EA, and shear
-        along the second and the third axis GA (N). The default is that of the circular cross-section without a shear
-        correction factor.
+        The diagonal of K. Three numbers in N m² are GJ of torsion and EI of bending about the second and third axis.
+        Three numbers in N are EA of stretch and GA of shear along these axes. The default is that of the circular
+        cross-section without a shear correction factor.
     rest_strain : array_like, shape (6,) or (n, 6), optional
         The constant part of ε̂. The default is 0, a straight rod.
     actuation : Input, callable or pair, optional
-        The part of ε̂ that depends on time, of shape (6,) or (n, 6): an input, a function of t, or a pair of times and
-        values, which are interpolated. An input is an entry of `params`.
+        The part of ε̂ that depends on time, of shape (6,) or (n, 6). It is an input, a function of t, or a pair of times
+        and values with linear interpolation. An input is an entry of `params`.
     damping : float, default 0.0
         τ in s.
     drag : float, default 0.0

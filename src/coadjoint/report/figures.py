@@ -1,4 +1,4 @@
-"""Figures of the contents of a store: Casimirs, energy, trajectory, field, spectrum, statistics, structure factor.
+"""Figures of the contents of a store: Casimirs, energy, trajectory, field, spectrum, statistics and others.
 
 JAX is imported only for figures that need it, which are those of fluids.
 """
@@ -312,6 +312,17 @@ def _power(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.fft.rfftfreq(length, dt), 2 * dt * np.mean(parts, axis=0) / np.sum(window**2)
 
 
+def hovmoller(shown: Figured) -> Figure:
+    """The zonal mean of the zonal velocity of a fluid by latitude and time, of one run and member."""
+    from . import fluids
+
+    one, mu, shown = shown.one("Hovmöller plot")
+    flow = shown.fluid(one)
+    if flow is None:
+        raise StoreError(f"{shown.path} has no fluid: hovmoller is for fluids, such as sine_euler or euler_sphere.")
+    return fluids.hovmoller(flow, one.t, mu, f"Zonal mean ({shown.about})")
+
+
 def structure(shown: Figured) -> Figure:
     """The dynamical structure factor of spins on a lattice."""
     from . import structure_factor
@@ -355,6 +366,7 @@ KINDS: dict[str, Callable[[Figured], Figure]] = {
     "trajectory": trajectory,
     "field": field,
     "spectrum": spectrum,
+    "hovmoller": hovmoller,
     "statistics": statistics,
     "structure": structure,
 }

@@ -101,6 +101,36 @@ def show_field(ax: Any, screen: Screen, coefficients: Any, size: float) -> Any:
     return image
 
 
+def hovmoller(flow: FluidFlow, t: np.ndarray, states: np.ndarray, title: str) -> Figure:
+    """The zonal mean of the zonal velocity by latitude (or y) and time, and its mean over the last half; by layer."""
+    torus = isinstance(flow.surface, Torus)
+    at = _chosen(t, 4 * _FRAMES)
+    points = max(_FINEST // 2, flow.surface.n)
+    u = np.stack([np.asarray(flow.zonal_mean(mu, points)) for mu in states[at]])
+    u = u.reshape(len(at), -1, points)  # (time, layer, y)
+    y = flow.surface.grid(points)[1 if torus else 0] * (1.0 if torus else 180 / np.pi)
+    layers = u.shape[1]
+    fig = plotting.figure(plotting.PAGE, 0.5 + 2.4 * layers)
+    axes = fig.subplots(layers, 2, squeeze=False, sharey=True, width_ratios=(3, 1))
+    size = float(np.abs(u).max())
+    for k, (left, right) in enumerate(axes):
+        image = left.pcolormesh(t[at], y, u[:, k].T, cmap="RdBu_r", vmin=-size, vmax=size, rasterized=True)
+        mean = u[len(at) // 2 :, k].mean(axis=0)
+        right.plot(mean, y)
+        right.axvline(0.0, color="#888888", linewidth=0.6)
+        left.grid(False)
+        left.set(ylabel="$y$" if torus else "latitude", yticks=[] if torus else range(-90, 91, 30))
+        if layers > 1:
+            left.set_title(f"layer {k + 1}")
+        fig.colorbar(image, ax=left, label="zonal velocity", location="left", pad=0.02, shrink=0.9)
+    if torus:
+        axes[0, 0].set_yticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
+    axes[-1, 0].set_xlabel("time $t$")
+    axes[-1, 1].set_xlabel(f"mean, $t$ = {t[at[len(at) // 2]]:g} to {t[-1]:g}")
+    fig.suptitle(title, fontsize=9)
+    return fig
+
+
 def draw_spectrum(
     ax: Any, flow: FluidFlow, t: np.ndarray, states: np.ndarray, forced: tuple[int, ...] | None = None
 ) -> None:

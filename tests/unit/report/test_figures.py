@@ -140,6 +140,10 @@ def test_figures_of_a_forced_fluid(stores):
     fig = draw(stores, "forced", "spectrum")
     entries = [text.get_text() for text in fig.legends[0].get_texts()]
     assert entries == ["$t = 0$", "$t = 1$", "mean, $t$ = 0.5 to 1", "forcing"]
+    zonal, mean, _ = draw(stores, "forced", "hovmoller").axes
+    middle = np.mean([flow.zonal_mean(W, 128) for W in data["mu"].values[len(data["time"]) // 2 :]], axis=0)
+    np.testing.assert_allclose(curves(mean)[0].get_xdata(), middle, atol=1e-14)
+    assert zonal.get_ylabel() == "$y$" and mean.get_xlabel() == "mean, $t$ = 0.5 to 1"
     field = draw(stores, "forced", "field")
     assert field.get_suptitle() == "sine_euler, TMK"
     FigureCanvasAgg(field).draw()

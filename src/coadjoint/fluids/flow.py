@@ -340,7 +340,7 @@ def of(thing: Any) -> FluidFlow:
     Returns
     -------
     FluidFlow
-        A `Flow`, or a `AdvectingFlow` if the fluid advects another field.
+        A `Flow`, or an `AdvectingFlow` if the fluid advects another field.
 
     Raises
     ------

@@ -71,8 +71,11 @@ def whole(numbers: PyTree, rest: PyTree) -> PyTree:
     return eqx.combine(numbers, rest)
 
 
-def fit_params(old: PyTree, fixed: Fixed, new: PyTree) -> PyTree:
-    """New parameters as arrays with the types of the old ones. The caller checks shapes."""
+def fit_params(old: PyTree, fixed: Fixed, new: PyTree, on_host: bool = False) -> PyTree:
+    """New parameters as arrays with the types of the old ones. The caller checks shapes.
+
+    `on_host`: those that JAX did not make remain NumPy's. JAX takes longer to copy them than a short run.
+    """
     if old is None:
         raise ValueError("params was given, but the system has none: give System(..., params=...) first.")
     rest = jax.tree.map(lambda x: None if _is_number(x) else x, new)
@@ -84,14 +87,18 @@ def fit_params(old: PyTree, fixed: Fixed, new: PyTree) -> PyTree:
         )
     fixed.check(rest)
 
-    def fit(path: tuple, a: Array, b: Any) -> Array:
+    def fit(path: tuple, a: Array, b: Any) -> Any:
         b = validation.numbers(_name(path), b, kinds="fiucb")
         if not np.can_cast(b.dtype, a.dtype, "same_kind"):
             raise TypeError(
                 f"{_name(path)} is of type {b.dtype}, but the system was made with {a.dtype}: "
                 "give System(..., params=...) numbers of the kind that is meant, such as 1.0 in place of 1."
             )
-        return jnp.asarray(b if isinstance(b, jax.Array) else b.astype(a.dtype), a.dtype)  # NumPy compiles nothing
+        if isinstance(b, jax.Array):
+            return jnp.asarray(b, a.dtype)
+        own = b.astype(a.dtype)  # NumPy compiles nothing
+        own.flags.writeable = False  # like an array of JAX's
+        return own if on_host else jnp.asarray(own)
 
     return jax.tree_util.tree_map_with_path(fit, old, new)
 

@@ -20,6 +20,11 @@ _nearest: LRUCache[Any] = LRUCache()  # programs that give the element nearest t
 
 def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Array:
     """A state (or a stack of states) as an array of the algebra's type. An invalid one raises an error."""
+    return to_device(state_on_host(algebra, name, mu, leading))
+
+
+def state_on_host(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...] = ()) -> Any:
+    """As `check_state`, but an array of NumPy's unless JAX made it: JAX takes longer to copy it than a short run."""
     validation.require_float64()
     array = validation.numbers(name, mu)
     if array.dtype.kind == "c" and algebra.dtype == jnp.float64:
@@ -36,7 +41,10 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
             wrong = type(algebra).state_error(algebra, one)  # a bound method of equinox's costs a short run its time
             if wrong is not None:
                 raise ValueError(f"{name} is not a state of {type(algebra).__name__}: {wrong}")
-    states: Array = mu if isinstance(mu, jax.Array) and mu.dtype == algebra.dtype else jnp.asarray(array, algebra.dtype)
+    if isinstance(mu, jax.Array):
+        states: Any = mu if mu.dtype == algebra.dtype else jnp.asarray(array, algebra.dtype)
+    else:
+        states = np.array(array, algebra.dtype)
     if type(algebra).element is LieAlgebra.element:
         return states
 
@@ -44,7 +52,7 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
         rows = np.asarray(states).reshape(-1, *algebra.shape)
         own = [x for x in (type(algebra).nearest_state(algebra, one) for one in rows) if x is not None]
         if own:
-            return to_device(np.stack(own).reshape(states.shape))
+            return np.stack(own).reshape(states.shape)
 
     def nearest(x: Array) -> Array:
         return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra
@@ -52,10 +60,10 @@ def check_state(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, ...
     all_nearest = jax.vmap(nearest) if leading else nearest
     numbers, structure = jax.tree.flatten(algebra)
     if numbers or validation.is_traced(states):
-        return all_nearest(states)
+        return all_nearest(jnp.asarray(states))
     # By NumPy, with the same bits: JAX would compile some fifty programs of one operation each.
     run = _nearest.get((structure, states.shape), lambda: numpy_function(jax.make_jaxpr(all_nearest)(states)))
-    return to_device(run([states])[0])
+    return run([states])[0]
 
 
 def any_element(algebra: LieAlgebra) -> bool:

@@ -425,7 +425,11 @@ class System(eqx.Module):
         TypeError, ValueError
             If the structure, a shape or a type differs.
         """
-        fitted = fit_params(self.params, self._fixed, params)
+        return System.refitted(self, params)
+
+    def refitted(self, params: PyTree, on_host: bool = False) -> "System":
+        """As `with_params`; `on_host` is that of `fit_params`."""
+        fitted = fit_params(self.params, self._fixed, params, on_host)
         for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.params), jax.tree.leaves(fitted), strict=True):
             if a.shape != b.shape:
                 name = "params" + jax.tree_util.keystr(path)

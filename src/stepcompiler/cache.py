@@ -1,9 +1,10 @@
 """A bounded cache for values that take long to compute."""
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -14,6 +15,37 @@ class _Entry(Generic[T]):
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.values: list[T] = []
+
+
+class IdentityCache(Generic[T]):
+    """Values of immutable objects, found by the identity of the object, and kept as long as it exists.
+
+        cache = IdentityCache()
+        value = cache.get(obj, make)     # make() only if it is not there
+
+    The value must not refer to the object.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref, T]] = {}
+
+    def get(self, obj: Any, make: Callable[[], T]) -> T:
+        """The value of an object."""
+        number = id(obj)
+        entry = self._entries.get(number)
+        if entry is not None and entry[0]() is obj:
+            return entry[1]
+
+        def forget(gone: weakref.ref) -> None:
+            if (now := self._entries.get(number)) is not None and now[0] is gone:
+                del self._entries[number]
+
+        value = make()
+        self._entries[number] = weakref.ref(obj, forget), value
+        return value
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 class LRUCache(Generic[T]):

@@ -53,7 +53,8 @@ def _fit(value: Any, dtype: Any) -> Any:
     array = validation.numbers("g0", value, _WHAT)
     if array.dtype.kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError("g0 is complex, but elements of this group are real.")
-    return jnp.asarray(array, dtype)
+    # JAX takes longer to copy an array of NumPy's than a short run.
+    return jnp.asarray(array, dtype) if isinstance(array, jax.Array) else np.array(array, dtype)
 
 
 def _check_each(algebra: LieAlgebra, g0: PyTree, members: int | None) -> None:

@@ -215,8 +215,12 @@ class Start(NamedTuple):
 def run_batch(context: RunContext, batch: Batch, sinks: list[Sink], start: Start) -> "list[BatchRun]":
     """Run a batch, or several in one launch, to the last step."""
     plan, program, _, bar, run = context
+    alone = len(sinks) == 1 and plan.reduce is None
 
     def keep(at: int, rows: PyTree) -> None:
+        if alone:
+            sinks[0].add(at, rows)
+            return
         places = (batch.member_slice(i) if plan.reduce is None else i for i in range(len(sinks)))
         for sink, own in zip(sinks, _at(rows, places), strict=True):
             sink.add(at, own)
@@ -252,18 +256,15 @@ def run_batch(context: RunContext, batch: Batch, sinks: list[Sink], start: Start
             break
         for sink, point in zip(sinks, parts(points), strict=True):
             sink.checkpoint(n1, point)
-    ends = jax.tree.map(lambda x: np.asarray(x)[: batch.n_members], (points.totals, events_of(plan, points)))
-    each = _at(ends, map(batch.member_slice, range(len(sinks))))
-    growth = [
-        float(np.max(own))
-        for own in _at(examination.growth[: batch.n_members], map(batch.member_slice, range(len(sinks))))
-    ]
+    ends = points.totals, events_of(plan, points), examination.growth
+    ends = jax.tree.map(lambda x: np.asarray(x)[: batch.n_members], ends)
+    each = [ends] if len(sinks) == 1 else _at(ends, map(batch.member_slice, range(len(sinks))))
     for sink in sinks:
         sink.close()
     run.finish(here)
     accumulators = [None if plan.reduce is None else sink.accumulators() for sink in sinks]
-    both = zip(each, accumulators, growth, strict=True)
-    return [BatchRun(totals, acc, grown, events) for (totals, events), acc, grown in both]
+    both = zip(each, accumulators, strict=True)
+    return [BatchRun(totals, acc, float(np.max(growth)), events) for (totals, events, growth), acc in both]
 
 
 def _advanced(stepper: Stepper, saved: SavedTimes, n0: int, n1: int) -> PyTree:

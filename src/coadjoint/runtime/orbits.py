@@ -87,7 +87,8 @@ class Examination:
             states = np.asarray(points.mu)[:, None]
             bad = failed(self.plan, states, self.starts)[:, 0]
             self._grow(states)
-            self._note(np.where(bad, self.plan.steps - 1, -1))
+            if np.any(bad):
+                self._note(np.where(bad, self.plan.steps - 1, -1))
 
     def _grow(self, states: np.ndarray) -> None:
         with np.errstate(all="ignore"):

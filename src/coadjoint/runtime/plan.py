@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from stepcompiler.cache import LRUCache
+from stepcompiler.cache import IdentityCache, LRUCache
 
 from ..drivers import BLOCK, Driver, Increment, Needs, Window
 from ..integrators.base import Integrator
@@ -25,10 +25,16 @@ from .run_state import Snapshot, StepState, TimeGrid, initial_state, take_snapsh
 from .saved_times import SavedTimes
 from .saved_values import MemberFunction, Save
 
+_structures: IdentityCache[Hashable] = IdentityCache()
 _shapes: LRUCache[tuple[StepState, Snapshot]] = LRUCache()
 _increments: LRUCache[Increment] = LRUCache()
 _MATRICES = 2**22  # entries of the matrices in a batch on a GPU
 _SLOTS = 2**18, 2**19  # numbers saved per chunk of a trajectory, and of a batch: 2 and 4 MB
+
+
+def _structure(module: System | Integrator) -> Hashable:
+    """The structure of a module, which never changes."""
+    return _structures.get(module, lambda: jax.tree.structure(module))
 
 
 class Batch(NamedTuple):
@@ -156,7 +162,8 @@ class Plan:
     @cached_property
     def structure_key(self) -> Hashable:
         """A key that is equal for plans whose runs use the same code, apart from the path."""
-        return jax.tree.structure((self.system, self.integrator, self.save)), self.follows_group
+        save = jax.tree.structure(self.save)
+        return _structure(self.system), _structure(self.integrator), save, self.follows_group
 
     @cached_property
     def _first(self) -> tuple[StepState, Snapshot]:

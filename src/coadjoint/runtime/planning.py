@@ -15,7 +15,7 @@ from ..integrators.until import Until
 from ..numerics import validation
 from ..numerics.modules import method_of
 from ..params import fit_params
-from ..states import check_state
+from ..states import state_on_host
 from ..systems import System
 from .device_selection import select_devices
 from .driven import driven, driver_of
@@ -154,7 +154,7 @@ def complete(
         )
     method_of(driver, "check")(system.n_noise, fixed["steps"], fixed["dt"], needs)
     if members is None:
-        states, by_member, axes = check_state(system.algebra, "mu0", mu0), False, None
+        states, by_member, axes = state_on_host(system.algebra, "mu0", mu0), False, None
     else:
         states, by_member = _states(system, mu0, members)
         params, axes = _params(system, params, members)
@@ -175,17 +175,17 @@ def complete(
 def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:
     shape = validation.numbers("mu0", mu0).shape
     if shape == (members, *system.algebra.shape):
-        return check_state(system.algebra, "mu0", mu0, (members,)), True
+        return state_on_host(system.algebra, "mu0", mu0, (members,)), True
     if len(shape) == len(system.algebra.shape) + 1:
         raise ValueError(f"mu0 has {shape[0]} states, but there are {members} members.")
-    return check_state(system.algebra, "mu0", mu0), False
+    return state_on_host(system.algebra, "mu0", mu0), False
 
 
 def _params(system: System, params: PyTree, members: int) -> tuple[PyTree, PyTree]:
     """The parameters and, leaf by leaf, whether they lead with members (0) or are shared (None)."""
     if params is None:
         return None, None
-    arrays = fit_params(system.params, system._fixed, params)
+    arrays = fit_params(system.params, system._fixed, params, on_host=True)
 
     def axis(path: tuple, a: Array, b: Array) -> int | None:
         if b.shape == a.shape:

@@ -180,7 +180,8 @@ class PreparedRun:
         """
         options = self._options if t0 is None else self._from(validation.finite("t0", t0))
         if params is not None and options["members"] is None:
-            options, params = {**options, "system": System.with_params(options["system"], params)}, None
+            system = System.refitted(options["system"], params, on_host=True)
+            options, params = {**options, "system": system}, None
         plan = complete(options, mu0, key=key, driver=driver, g0=g0, params=params)
         if plan.system is options["system"] and plan.integrator is options["integrator"]:
             self._options["needs"] = plan.needs  # they fit: not to be checked again

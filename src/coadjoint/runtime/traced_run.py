@@ -43,6 +43,8 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
     """Run as part of a computation that JAX traces."""
     if _varies(plan):
         raise TypeError("runs do not support the checks of manual axes. Pass check_vma=False to shard_map.")
+    on_device = {name: jax.tree.map(jnp.asarray, getattr(plan, name)) for name in ("mu0", "g0", "params")}
+    plan = replace(plan, **on_device)
     integrator = (plan.integrator.fast() if plan.throw else plan.integrator).differentiable()
     token, inner = None, plan
     if plan.save.function is None:  # a function may scale what it saves, so that sizes cannot be compared

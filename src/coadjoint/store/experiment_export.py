@@ -47,7 +47,7 @@ def as_tables(plan: Plan) -> dict[str, Any] | None:
     if not np.array_equal(start, np.asarray(mu0)):
         run["mu0"] = start.tolist() if start.dtype.kind in "fiu" and start.size <= _LARGEST else start
     if plan.g0 is not None:
-        if not isinstance(plan.g0, jax.Array) or plan.g0.dtype != float or plan.g0.size > _LARGEST:
+        if not isinstance(plan.g0, jax.Array | np.ndarray) or plan.g0.dtype != float or plan.g0.size > _LARGEST:
             return None
         run["g0"] = plan.g0.tolist()
     again = replace(plan, system=system)

@@ -1,5 +1,6 @@
 """`prepare`: repeated runs are those of solve and ensemble, bitwise; short runs of matrices in one call."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,6 +75,26 @@ def test_a_prepared_ensemble_is_that_of_ensemble(body):
         {"mu0": states, "key": 1},
     ):
         same(run(**given), cj.ensemble(body, **given, **options))
+
+
+def test_a_warm_call_follows_what_its_arguments_are_now(body):
+    """Copies of a system with other arrays, and arrays of NumPy's that were changed in place, between equal calls."""
+    options = {"t1": 0.3, "dt": 0.1, "key": 1, "group": True}
+    beta, mu0, a, g0 = 0.1 * np.eye(3)[:2], RNG.standard_normal(3), np.array([1.0, 2.0, 3.0]), rotations(1)[0]
+    h = lambda mu, p: 0.5 * mu @ (p["a"] * mu)
+    fresh = lambda: cj.System(cj.SO3(), h, [cj.salt(beta)], params={"a": a})
+    prepared = cj.prepare(body, t1=0.3, dt=0.1, group=True)
+    first = cj.solve(body, mu0, g0=g0, **options)
+    same(prepared(mu0, key=1, g0=g0), first)
+    before = jax.tree.map(np.copy, (first.mu, first.g, first.system.params))
+    for array, new in ((mu0, 1.5 * mu0), (g0, rotations(1)[0]), (a, a + 1.0), (beta, 2.0 * beta)):
+        array[:] = new
+        expected = cj.solve(fresh(), mu0, g0=g0, **options)
+        copy = eqx.tree_at(lambda s: s.noises[0].beta, body, jnp.asarray(beta)).with_params({"a": a})
+        same(cj.solve(copy, mu0, g0=g0, **options), expected)
+        if array is not beta:
+            same(prepared(mu0, key=1, g0=g0, params={"a": a}), expected)
+    jax.tree.map(np.testing.assert_array_equal, (first.mu, first.g, first.system.params), before)
 
 
 def test_reducers_save_and_derivatives(body):

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from stepcompiler.arrays.compile import compile_array_step
-from stepcompiler.cache import LRUCache
+from stepcompiler.cache import IdentityCache, LRUCache
 from stepcompiler.compile import compile_step
-from stepcompiler.kernel import Kernel, Signature, constant_pattern, dynamic_input
+from stepcompiler.kernel import Kernel, SharedInput, Signature, constant_pattern, dynamic_input
 from stepcompiler.targets.cpu import Cpu
 from stepcompiler.targets.time_loop import Target
 from stepcompiler.words import as_words, packed, unpacked
@@ -66,6 +66,8 @@ def member_words(tree: PyTree) -> np.ndarray:
 # Making kernels.
 
 _kernels: LRUCache[StepKernel | NotSupported] = LRUCache()
+_patterns: IdentityCache[SharedInput] = IdentityCache()
+_arrays: IdentityCache[list[Any]] = IdentityCache()
 _marks: LRUCache[tuple[tuple[bool, ...], tuple[bool, ...]]] = LRUCache()
 
 
@@ -80,7 +82,7 @@ def kernel_for(
     axes = jax.tree.leaves(plan.axes, is_leaf=lambda x: x is None)
     params, own = _marks.get((plan.structure_key, *axes), lambda: (is_param(plan), by_member(plan)))
     marked = zip(leaves, params, own, strict=True)
-    patterns = tuple(dynamic_input(x) if p else constant_pattern(x) for x, p, m in marked if not m)
+    patterns = tuple(dynamic_input(x) if p else _pattern(x) for x, p, m in marked if not m)
     shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.state_shape, plan.increment_shape)))
     window = jax.tree.structure(plan.first_window) if drawn else None
     key = (
@@ -101,9 +103,14 @@ def kernel_for(
     return _kernels.get(key, make)
 
 
+def _pattern(x: Any) -> SharedInput:
+    """Return the pattern of constants of an array. Those of JAX never change."""
+    return _patterns.get(x, lambda: constant_pattern(x)) if isinstance(x, jax.Array) else constant_pattern(x)
+
+
 def _numbers(system: System) -> list[Any]:
     """All arrays of a system."""
-    return [x for x in jax.tree.leaves(system) if eqx.is_array(x)]
+    return _arrays.get(system, lambda: [x for x in jax.tree.leaves(system) if eqx.is_array(x)])
 
 
 def _marked(plan: Plan, params: PyTree) -> tuple[bool, ...]:

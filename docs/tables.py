@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from coadjoint.integrators import ALL, COMPOSITIONS, claims_table
+from coadjoint.integrators import ALL, COMPOSITIONS, SPECIAL, claims_table
 
 PAGE = Path(__file__).with_name("reference") / "methods.md"
 
 before, rest = PAGE.read_text(encoding="utf-8").split("<!-- claims -->\n")
 after = rest.split("<!-- /claims -->")[1]
-PAGE.write_text(f"{before}<!-- claims -->\n{claims_table(ALL | COMPOSITIONS)}<!-- /claims -->{after}", encoding="utf-8")
+table = claims_table(ALL | SPECIAL | COMPOSITIONS)
+PAGE.write_text(f"{before}<!-- claims -->\n{table}<!-- /claims -->{after}", encoding="utf-8")

@@ -45,6 +45,7 @@ if _TYPE_CHECKING:
         TMK15,
         Adaptive,
         BathSplitting,
+        BlanesMoan,
         Cayley,
         Claims,
         CommutatorFree,
@@ -57,9 +58,12 @@ if _TYPE_CHECKING:
         HeunMK,
         ImplicitMidpoint,
         Integrator,
+        IsospectralGauss,
         IsospectralMidpoint,
+        LieGauss,
         LieMidpoint,
         LieTrotter,
+        MoserVeselov,
         NinomiyaVictoir,
         Recommendation,
         Strang,
@@ -106,9 +110,10 @@ _PUBLIC = {
     ".experiments.experiment": "resume run",
     ".experiments.schema": "ExperimentError",
     ".integrators": (
-        "Adaptive BathSplitting Cayley Claims CommutatorFree Composed Cost DiscreteGradient EulerMaruyamaMK Exp Heun "
-        "HeunMK ImplicitMidpoint Integrator IsospectralMidpoint LieMidpoint LieTrotter NinomiyaVictoir RKMK "
-        "Recommendation Strang TMK TMK15 TMKLevy TMKWeak Tableau Tau Trapezoidal recommend"
+        "Adaptive BathSplitting BlanesMoan Cayley Claims CommutatorFree Composed Cost DiscreteGradient "
+        "EulerMaruyamaMK Exp Heun HeunMK ImplicitMidpoint Integrator IsospectralGauss IsospectralMidpoint LieGauss "
+        "LieMidpoint LieTrotter MoserVeselov NinomiyaVictoir RKMK Recommendation Strang TMK TMK15 TMKLevy TMKWeak "
+        "Tableau Tau Trapezoidal recommend"
     ),
     ".numerics.quaternions": "quaternion_to_rotation rotation_to_quaternion",
     ".numerics.rootfind": "SolveInfo",
@@ -142,6 +147,7 @@ __all__ = [
     "Adaptive",
     "Autocovariance",
     "BathSplitting",
+    "BlanesMoan",
     "Brownian",
     "Cayley",
     "CentralExtension",
@@ -168,13 +174,16 @@ __all__ = [
     "Increment",
     "Increments",
     "Integrator",
+    "IsospectralGauss",
     "IsospectralMidpoint",
     "Jumps",
     "LieAlgebra",
+    "LieGauss",
     "LieMidpoint",
     "LieTrotter",
     "MagneticSU",
     "Mean",
+    "MoserVeselov",
     "Needs",
     "NinomiyaVictoir",
     "Noise",

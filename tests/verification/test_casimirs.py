@@ -92,7 +92,7 @@ def noisy_problem(where, name):
         model = cj.models.rigid_body if where == "so(3)" else cj.models.heavy_top
         return *model(alpha=alpha), FIGURE
     system, W0 = cj.models.sine_euler(n=3, noise_modes=((1, 1), (1, -1)) if noise else None, amplitude=0.3)
-    return in_parts(system) if name in ("LieTrotter", "Strang") else system, W0, 10 * FIGURE
+    return in_parts(system) if name.startswith(("LieTrotter", "Strang", "BlanesMoan")) else system, W0, 10 * FIGURE
 
 
 KEEPS = [n for n, i in INTEGRATORS.items() if i.claims.casimirs]

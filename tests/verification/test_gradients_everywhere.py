@@ -39,7 +39,7 @@ def problem(name, method, steps):
         x["dS"] = 0.1 * rng.standard_normal((steps, 1))
 
     def number(adjoint, x):
-        parts = isinstance(integrator, (cj.LieTrotter, cj.Strang))
+        parts = isinstance(integrator, (cj.LieTrotter, cj.Strang, cj.BlanesMoan))
 
         def h(mu, p):
             c = algebra.coordinates(mu)

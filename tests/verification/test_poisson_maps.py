@@ -106,10 +106,12 @@ def test_not_a_poisson_map(name):
 def test_bounded_energy_error(name):
     """10⁶ steps with a quartic energy: the error of the second half is that of the first, without a trend."""
     system, mu0 = quartic_body()
-    sol = cj.solve(system, mu0, t1=1e5, dt=0.1, integrator=INTEGRATORS[name], save_every=100)
+    order = INTEGRATORS[name].claims.order
+    dt = {4: 0.5, 6: 1.0}.get(order, 0.1)  # so long that the error is not round-off
+    sol = cj.solve(system, mu0, t1=1e6 * dt, dt=dt, integrator=INTEGRATORS[name], save_every=100)
     assert sol.stats.steps == 1_000_000
     error = sol.energy() - sol.energy()[0]
-    assert 1e-6 < worst(error) < 0.01 * 5 ** (2 - INTEGRATORS[name].claims.order)
+    assert 5e-7 < worst(error) < 0.01 * 5 ** (2 - order)
     assert worst(error[5000:]) < 1.02 * worst(error[:5000])
     assert abs(slope(np.linspace(-0.5, 0.5, len(error)), error)) < 1e-2 * worst(error)
 

@@ -74,7 +74,9 @@ def number(algebra, side, integrator, x: dict, **options):
 
     def h(mu, p):
         c = algebra.coordinates(mu)
-        nonlinear = 0.0 if isinstance(integrator, (cj.LieTrotter, cj.Strang)) else 0.1 * jnp.sum(p * c**4)
+        nonlinear = (
+            0.0 if isinstance(integrator, (cj.LieTrotter, cj.Strang, cj.BlanesMoan)) else 0.1 * jnp.sum(p * c**4)
+        )
         return 0.5 * c @ (p * c) + nonlinear
 
     noise, driver = [], {}
@@ -126,7 +128,7 @@ def possible(name, integrator) -> bool:
     """Whether the method takes the algebra, without minutes to compile 80 parts."""
     if "Isospectral" in type(integrator).__name__ and name == "so(4)":
         return False
-    many = (cj.Strang, cj.LieTrotter, cj.NinomiyaVictoir, cj.integrators.BathSplitting)
+    many = (cj.Strang, cj.BlanesMoan, cj.LieTrotter, cj.NinomiyaVictoir, cj.integrators.BathSplitting)
     return not (name == "su(9)" and isinstance(integrator, many))
 
 

@@ -275,9 +275,9 @@ def _errors(command: str, as_json: bool) -> Iterator[None]:
 def claims() -> None:
     """Print the table of integrators with their orders and invariants, in Markdown."""
     with _errors("claims", False):
-        from ..integrators import ALL, COMPOSITIONS, claims_table
+        from ..integrators import ALL, COMPOSITIONS, SPECIAL, claims_table
 
-        print(claims_table(ALL | COMPOSITIONS), end="")
+        print(claims_table(ALL | SPECIAL | COMPOSITIONS), end="")
 
 
 @app.command()
@@ -298,7 +298,7 @@ def convergence(
 
     if model not in _MODELS:
         raise typer.BadParameter(f"{model!r} is not one of {', '.join(_MODELS)}.", param_hint="--model")
-    known = cj.integrators.ALL
+    known = cj.integrators.ALL | cj.integrators.SPECIAL
     for name in integrator:
         if name not in known:
             raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.", param_hint="--integrator")

@@ -4,6 +4,7 @@ from .adaptive import Adaptive as Adaptive
 from .base import Claims as Claims
 from .base import Cost as Cost
 from .base import Integrator as Integrator
+from .blanes_moan import BlanesMoan as BlanesMoan
 from .claims_table import claims_table as claims_table
 from .classical import Heun as Heun
 from .classical import ImplicitMidpoint as ImplicitMidpoint
@@ -11,8 +12,11 @@ from .classical import Trapezoidal as Trapezoidal
 from .commutator_free import CommutatorFree as CommutatorFree
 from .composed import Composed as Composed
 from .discrete_gradient import DiscreteGradient as DiscreteGradient
+from .gauss import IsospectralGauss as IsospectralGauss
+from .gauss import LieGauss as LieGauss
 from .midpoint import IsospectralMidpoint as IsospectralMidpoint
 from .midpoint import LieMidpoint as LieMidpoint
+from .moser_veselov import MoserVeselov as MoserVeselov
 from .munthe_kaas import EulerMaruyamaMK as EulerMaruyamaMK
 from .munthe_kaas import HeunMK as HeunMK
 from .recommend import Recommendation as Recommendation
@@ -32,7 +36,7 @@ from .tmk_weak import TMKWeak as TMKWeak
 from .weak_splitting import BathSplitting as BathSplitting
 from .weak_splitting import NinomiyaVictoir as NinomiyaVictoir
 
-# Every method, by the name under which the table of claims shows it and the tests measure it.
+# Every method for any system, by the name under which the table of claims shows it and the tests measure it.
 ALL: dict[str, Integrator] = {
     "TMK": TMK(),
     "TMKLevy": TMKLevy(),
@@ -43,10 +47,12 @@ ALL: dict[str, Integrator] = {
     **{f'RKMK("{name}")': RKMK(name) for name in TABLEAUX},
     "LieMidpoint": LieMidpoint(),
     "IsospectralMidpoint": IsospectralMidpoint(),
+    **{f"LieGauss({order})": LieGauss(order) for order in (4, 6)},
     'DiscreteGradient("gonzalez")': DiscreteGradient("gonzalez"),
     'DiscreteGradient("average")': DiscreteGradient("average"),
     "LieTrotter": LieTrotter(),
     "Strang": Strang(),
+    **{f"BlanesMoan({order})": BlanesMoan(order) for order in (4, 6)},
     "NinomiyaVictoir": NinomiyaVictoir(),
     "BathSplitting": BathSplitting(),
     "CommutatorFree(3)": CommutatorFree(3),
@@ -54,6 +60,12 @@ ALL: dict[str, Integrator] = {
     "ImplicitMidpoint": ImplicitMidpoint(),
     "Trapezoidal": Trapezoidal(),
     "Heun": Heun(),
+}
+
+# Methods for particular systems: matrices, and the free rigid body.
+SPECIAL: dict[str, Integrator] = {
+    **{f"IsospectralGauss({order})": IsospectralGauss(order) for order in (4, 6)},
+    **{f"MoserVeselov({order})": MoserVeselov(order) for order in (2, 4, 6, 8)},
 }
 
 # Examples of compositions, which exist for every symmetric method and scheme; the table of claims shows them too.

@@ -67,7 +67,7 @@ class Composed(Integrator):
     def __init__(self, integrator: Integrator = LieMidpoint(), scheme: Any = "suzuki4"):
         if not isinstance(integrator, Integrator):
             raise TypeError(f"integrator must be an Integrator such as LieMidpoint(), not {integrator!r}.")
-        if not integrator.claims.symmetric or isinstance(integrator, Composed):
+        if not integrator.claims.symmetric or integrator.claims.order != 2 or isinstance(integrator, Composed):
             raise TypeError(
                 f"integrator must be a symmetric method of order 2, such as LieMidpoint() or TMK(), not {integrator!r}."
             )

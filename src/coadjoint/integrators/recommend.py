@@ -20,6 +20,7 @@ from .tau import Cayley
 _ITERATIONS = 5, 10  # of an implicit step, typically: by the chord method; by fixed-point iteration in large algebras
 _MANY = 16  # noises, whose pairs are many
 _DEGREES = {"quadratic": 2, "polynomial": 6}  # kinds of energies, and the degree up to which they are looked for
+_HIGH = 4  # an order above which paths are not ranked by it
 _PAIRS = "areas", "log-signature"  # of a path: a number for each pair of noises
 _GOALS = "paths", "statistics", "long time"
 _KEEPS = {"quadratic": ("quadratic", "polynomial", "any"), "polynomial": ("polynomial", "any"), "any": ("any",)}
@@ -116,7 +117,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
     -------
     Recommendation
     """  # fmt: skip
-    from . import ALL
+    from . import ALL, SPECIAL
 
     if not isinstance(system, System):
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
@@ -126,13 +127,15 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
     matrices = (
         system.algebra.conjugated_shape is not None or len(system.algebra.shape) > 1
     )  # where a Cayley transform is half the work of an exponential
-    for name in sorted(ALL, key=lambda n: not (matrices and isinstance(getattr(ALL[n], "tau", None), Cayley))):
-        integrator = ALL[name]
+    known = ALL | SPECIAL
+    for name in sorted(known, key=lambda n: not (matrices and isinstance(getattr(known[n], "tau", None), Cayley))):
+        integrator = known[name]
         try:
             integrator.check(system.anywhere(0.0))
             check_action(system, integrator)
         except (TypeError, ValueError) as error:
-            unsupported[name] = str(error)
+            if name in ALL:  # that the others are for particular systems is no news
+                unsupported[name] = str(error)
             continue
         if integrator.claims.casimirs:
             rows.append(_row(name, integrator, system, energy))
@@ -145,8 +148,10 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
             return r.path in _PAIRS, -(r.weak or 0), -min(r.order, 2), cost
         if goal == "long time":
             kept = [what not in r.conserves for what in ("Poisson structure", "energy", "time symmetry")]
-            return many and r.path in _PAIRS, *kept, -r.order, cost
-        return many and r.path not in ("", "Rademacher"), -(r.strong or 0), -r.order, -len(r.conserves), cost
+            return many and r.path in _PAIRS, *kept, -min(r.order, 2), cost
+        high = min(r.order, _HIGH)
+        price = cost if high > 2 else 0  # of accurate methods the cheapest comes first
+        return many and r.path not in ("", "Rademacher"), -(r.strong or 0), -high, price, -len(r.conserves), cost
 
     aim = "a long time" if goal == "long time" else goal
     return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}:", unsupported)

@@ -13,7 +13,7 @@ from .base import Claims, Cost, GroupMethod
 from .split_terms import Part, check_parts, energy_parts, noise_parts
 
 
-class _Splitting(GroupMethod):
+class Splitting(GroupMethod):
     """Exact flows of the parts of h, then of the noises, in an order that a subclass gives.
 
     A part is exactly solvable if its gradient does not change along its own motion: flow(s c ∂h_k(μ), μ) is then where
@@ -31,7 +31,7 @@ class _Splitting(GroupMethod):
         return [lambda mu, g=g: dt * g(mu) for g in energy_parts(system)] + noise_parts(system, S)
 
 
-class LieTrotter(_Splitting):
+class LieTrotter(Splitting):
     """Lie–Trotter splitting: the exact flows of all parts of h and of the noise, one after the other.
 
     The step is
@@ -66,7 +66,7 @@ class LieTrotter(_Splitting):
         return mu, carry, explicit_info(mu)
 
 
-class Strang(_Splitting):
+class Strang(Splitting):
     """Strang splitting: half a step of every part, a whole step of the last, and the halves in reverse order.
 
     The step is

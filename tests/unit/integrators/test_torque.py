@@ -50,7 +50,7 @@ METHODS = {
 }
 REST = {name: method for name, method in ALL.items() if type(method) not in set(map(type, METHODS.values()))}
 REST |= {name: method for name, method in ALL.items() if name.startswith(("RKMK", "DiscreteGradient"))}
-UNSUPPORTED = ("IsospectralMidpoint", "LieTrotter", "Strang")
+UNSUPPORTED = ("IsospectralMidpoint", "LieTrotter", "Strang", "BlanesMoan", "LieGauss")
 EXACT = {}
 
 
@@ -87,7 +87,7 @@ def slope(system, start, method, reference):
 @pytest.mark.parametrize("name", [*METHODS, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)])
 def test_every_method_keeps_its_order(name):
     method = (METHODS | REST)[name]
-    if name in UNSUPPORTED:
+    if name.startswith(UNSUPPORTED):
         with pytest.raises((TypeError, ValueError), match="a torque"):
             cj.solve(BODY, START, t1=1.0, dt=0.1, integrator=method)
         return

@@ -80,6 +80,7 @@ def drag(page, canvas, dx, dy):
     page.wait_for_timeout(120)
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_no_error_and_no_request(page, reproduction):
     page.wait_for_timeout(300)
     assert page.wrong == []
@@ -98,12 +99,14 @@ def test_the_theme_follows_the_reader(page):
     assert page.wrong == []
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_pictures_and_table_are_there(page):
     assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     assert page.locator("#claims tbody tr").count() == 6
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_trajectories_draw_turn_zoom_and_tell_values(page):
     canvases = page.locator("figure.widget[data-kind=scene] canvas")
     assert canvases.count() == 3
@@ -142,6 +145,7 @@ def _hover(page, canvas):
     return ""
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_the_top_moves_and_stops(page):
     figure = page.locator("figure.widget[data-kind=top]")
     figure.scroll_into_view_if_needed()
@@ -161,6 +165,7 @@ def test_the_top_moves_and_stops(page):
     assert page.wrong == []
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_it_prints(page):
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -168,6 +173,7 @@ def test_it_prints(page):
     assert page.wrong == []
 
 
+@pytest.mark.parametrize("globe", ["light"], indirect=True)
 def test_the_globe_turns_moves_and_tells_values(globe):
     canvas = globe.locator("figure.widget[data-kind=globe] canvas")
     globe.locator("button.play").click()

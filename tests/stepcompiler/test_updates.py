@@ -89,17 +89,22 @@ def derived(name, fn):
     ]
 
 
+def evaluated(name, fn):
+    """The form itself."""
+    return lambda x: fn(jnp.sin(x)[0])
+
+
 @pytest.mark.xla_as_it_is
-def test_updates_are_right():
-    """Each form, its derivatives and its maps, against JAX's operations one by one."""
+@pytest.mark.parametrize("make", [evaluated, pytest.param(derived, marks=pytest.mark.slow)])
+def test_updates_are_right(make):
+    """Each form, or its derivatives and its maps, against JAX's operations one by one."""
     for name, fn in FORMS.items():
         function = intern(fn, jax.ShapeDtypeStruct(X.shape, jnp.float64))
-        for make in (lambda _, fn: lambda x: fn(jnp.sin(x)[0]), derived):
-            with jax.disable_jit():
-                right = jax.tree.leaves(make(name, fn)(X[None]))
-            got = jax.tree.leaves(jax.jit(make(name, function))(X[None]))
-            for a, b in zip(got, right, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-14, atol=1e-14, err_msg=name)
+        with jax.disable_jit():
+            right = jax.tree.leaves(make(name, fn)(X[None]))
+        got = jax.tree.leaves(jax.jit(make(name, function))(X[None]))
+        for a, b in zip(got, right, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-14, atol=1e-14, err_msg=name)
 
 
 W = np.array([2.0, 0.3, 0.1])

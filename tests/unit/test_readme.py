@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[2]
 # Pages whose ```python blocks, or cells of a notebook, are run, in order and in one namespace a page. A ```text block
 # that directly follows one is what it prints.
 PAGES = ["README.md", "docs/index.md", "docs/explanation/random.md"]
-PAGES += [f"docs/guides/{page}.md" for page in ("assimilation", "backends", "choose", "control", "drivers")]
-PAGES += [f"docs/guides/{page}.md" for page in ("events", "fluids")]
-PAGES += ["docs/explanation/gradients.md", "docs/guides/uncertainties.md", "docs/tutorials/learning.md"]
-PAGES += [f"docs/guides/{page}.md" for page in ("calibration", "expectation", "performance", "stores")]
+PAGES += [f"docs/guides/{page}.md" for page in ("backends", "choose", "control", "drivers", "events")]
+PAGES += ["docs/explanation/gradients.md", "docs/guides/uncertainties.md"]
+PAGES += [f"docs/guides/{page}.md" for page in ("expectation", "performance", "stores")]
 PAGES += [f"docs/guides/{page}.md" for page in ("temperature", "from/quflow", "from/qutip", "from/sunny")]
 PAGES += [f"docs/reference/{page}.md" for page in ("examples", "index", "methods")]
 PAGES += [f"docs/development/extend/{page}.md" for page in ("algebra", "backend", "integrator", "model")]
 
-SLOW = [f"docs/guides/{page}.md" for page in ("attitude", "spins")]  # run by `make verify`
+SLOW = [f"docs/guides/{page}.md" for page in ("assimilation", "attitude", "calibration", "fluids", "spins")]
+SLOW += ["docs/tutorials/learning.md"]  # run by `make verify`
 
 BLOCK = re.compile(r"^```(?P<language>\{code-cell\}|\w*)[^\n]*\n(?P<body>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 

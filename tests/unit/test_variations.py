@@ -48,6 +48,7 @@ def ramp(p, t):
     return p | {"inertia": p["inertia"] * (1.0 + 0.2 * jnp.sin(t)), "dipole": p["dipole"] * t}
 
 
+@pytest.mark.slow
 def test_a_spacecraft_by_member():
     """Params that change in time, of functions of the attitude and of a law; members have their own."""
     law = cj.hold(lambda mu, z, p, g: (p["gain"] * (g[0][0] - cj.models.body_rate(mu, p)), z), every=2, state=0.0)

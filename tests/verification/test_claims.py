@@ -28,7 +28,10 @@ def step(integrator, states, direction=1.0):
     return cj.ensemble(system, states, members=len(states), t1=dt, dt=dt, integrator=integrator)
 
 
-@pytest.mark.parametrize("name", METHODS)
+LONG = {name for name in METHODS if "kahan-li8" in name}  # seconds to compile
+
+
+@pytest.mark.parametrize("name", [pytest.param(m, marks=pytest.mark.slow) if m in LONG else m for m in METHODS])
 def test_claims_of_one_step(name):
     """Each claim holds exactly where it is made."""
     integrator, claims = METHODS[name], METHODS[name].claims

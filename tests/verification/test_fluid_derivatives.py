@@ -25,7 +25,7 @@ def inner(A, B):
 
 
 CASES = [
-    ("torus", 9, cj.IsospectralMidpoint(), 1e-12),
+    pytest.param("torus", 9, cj.IsospectralMidpoint(), 1e-12, marks=pytest.mark.slow),
     ("sphere", 9, cj.IsospectralMidpoint(), 1e-12),
     *(
         pytest.param(name, n, method, 1e-12, marks=pytest.mark.slow)

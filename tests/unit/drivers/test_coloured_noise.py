@@ -65,6 +65,7 @@ def test_increments_have_the_exact_covariances(grid, depth):
     assert abs(between.mean()) < 4 * between.std() / np.sqrt(len(between))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [3])
 def test_coarse_and_fine_steps_follow_one_path(m):
     needs = Needs(Z=True)
@@ -119,6 +120,7 @@ def test_native_code_members_and_resumed_runs_are_bitwise_equal(system, tmp_path
         cj.solve(system, MU0, t1=3.0, out=path, resume=True, dt=0.02, driver=cj.OU(2 * TAU, key=2))
 
 
+@pytest.mark.slow
 def test_tau_can_be_differentiated(system):
     end = lambda tau: cj.solve(system, MU0, t1=1.0, dt=0.05, driver=cj.OU(tau, key=2), integrator=cj.HeunMK()).mu[-1, 0]
     slope = jax.grad(end)(TAU)

@@ -121,6 +121,7 @@ def test_members_and_resumed_runs_are_bitwise_equal(system, tmp_path):
     np.testing.assert_array_equal(again.mu, one.mu)
 
 
+@pytest.mark.slow
 def test_derivatives(system):
     """Of the state and of the sizes, in reverse; jump times have none."""
 

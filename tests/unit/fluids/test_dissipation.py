@@ -59,6 +59,7 @@ def test_white_stirring_has_its_variance():
     assert abs(run.reduced["mean"][-1] - expected) < 5 * run.reduced["standard_error"][-1]
 
 
+@pytest.mark.slow
 def test_a_dissipative_run_is_stored_and_gone_on_with(tmp_path):
     options = {"viscosity": 0.05, "drag": 0.1, "stirring_shells": (1, 1), "stirring_amplitude": 0.1}
     system, W = cj.models.sine_euler(9, omega=random_field(Torus(9), 1), **options)

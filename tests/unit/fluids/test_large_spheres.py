@@ -103,6 +103,7 @@ MODELS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_models_need_no_tables(large, monkeypatch):
     """Nor do their steps, their noise in a compiled program, or what a state means.
 

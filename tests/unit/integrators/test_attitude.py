@@ -282,6 +282,7 @@ def test_stored_and_resumed(alone, tmp_path):
     np.testing.assert_allclose(np.asarray(with_save.to_xarray()["saved_energy"]), alone.energy()[::2], rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_derivatives(alone):
     """By the start, the group element at the start, and a parameter, against central differences."""
     weights = jnp.array([0.3, -0.2, 0.5])

@@ -52,6 +52,7 @@ def test_they_give_what_exponentials_and_inverses_give(method, noise):
     assert new.orbit_error().max() < 3e-15
 
 
+@pytest.mark.slow
 def test_matrices_without_coupling_are_as_if_alone():
     """Also beside a matrix that is zero, which no test of convergence may divide by."""
     made, _ = pair_of_layers(noise=False, coupling=0.0)

@@ -59,6 +59,7 @@ def test_the_error_of_a_correction_is_known_while_the_noise_moves_it(method):
     assert sol.orbit_error().max() < 5e-15
 
 
+@pytest.mark.slow
 def test_steps_too_large_for_products_do_not_drift():
     """Those are taken by exponentials, which must be unitary: else the spectrum drifts, always one way."""
     system, W0 = cj.models.euler_sphere(9, noise_shells=(2, 3), amplitude=0.3)

@@ -112,6 +112,7 @@ def test_wheels_thrusters_torquers_and_the_orbit():
     np.testing.assert_allclose(cj.models.body_rate(START, p), np.linalg.solve(INERTIA, START[:3] - START[3:] @ AXES))
 
 
+@pytest.mark.slow
 def test_members_orbits_as_params_and_derivatives():
     """Members with their own elements, inertias and gains are those of systems of their own; a gradient by elements."""
     system, mu0 = craft()

@@ -167,6 +167,7 @@ def stored(path):
     return Checkpoints(found.manifest, found.header["plans"], found.header["n_batches"])
 
 
+@pytest.mark.slow
 def test_runs_on_several_devices_and_processes_go_on_on_others(tmp_path):
     """A torus on four devices, then on two; a sphere on 4 devices of two processes, then on 8, 2 and 1.
 

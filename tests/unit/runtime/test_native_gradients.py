@@ -77,7 +77,7 @@ def test_second_derivatives():
 
 
 def test_a_hessian_is_native():
-    """By members of the native derivative of the adjoint, beside central differences; along others by XLA."""
+    """By members of the native derivative of the adjoint, beside central differences."""
     system, mu0 = cj.models.rigid_body(alpha=None)
     end = lambda m, **o: jnp.sum(cj.solve(system, m, t1=0.8, dt=0.1, save_every=4, **o).mu @ jnp.arange(3.0))
     found = jax.jit(jax.hessian(partial(end, adjoint="native")))(mu0)
@@ -85,8 +85,17 @@ def test_a_hessian_is_native():
     e = 1e-4
     columns = [(jax.grad(end)(mu0 + d) - jax.grad(end)(mu0 - d)) / (2 * e) for d in e * np.eye(3)]
     np.testing.assert_allclose(found, np.stack(columns), atol=1e-7)
-    again = jax.grad(lambda m: jax.jvp(jax.grad(end), (m,), (jnp.ones(3),))[1] @ jnp.ones(3))(mu0)
-    assert np.all(np.isfinite(again))
+
+
+@pytest.mark.slow
+def test_a_third_derivative_is_of_xla():
+    """Beside central differences of the native second derivative."""
+    system, mu0 = cj.models.rigid_body(alpha=None)
+    end = lambda m: jnp.sum(cj.solve(system, m, t1=0.8, dt=0.1, save_every=4).mu @ jnp.arange(3.0))
+    along = lambda m: jax.jvp(jax.grad(end), (m,), (jnp.ones(3),))[1] @ jnp.ones(3)
+    found, e = jax.grad(along)(mu0), 1e-4
+    differences = [(along(mu0 + d) - along(mu0 - d)) / (2 * e) for d in e * np.eye(3)]
+    np.testing.assert_allclose(found, differences, atol=1e-6)
 
 
 def test_members():

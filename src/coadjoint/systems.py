@@ -26,7 +26,7 @@ from .numerics.html import as_html
 from .numerics.modules import with_fields
 from .numerics.signatures import MEANINGS, SPECIAL, described
 from .params import Context, Fixed, fit_params, split
-from .stabilisers import Reduction, is_reducible, reduced_gradient, reduction_of
+from .stabilisers import Reduction, Weights, is_reducible, reduced_gradient, reduction_of, reduction_weights
 from .states import check_state
 
 _NUDGE = 2.0**-50  # four units of round-off
@@ -111,6 +111,8 @@ class System(eqx.Module):
         The group element and the value of the control.
     held : tuple
         The values that `control` holds.
+    weights : array, shape (factors,), optional
+        1 for each factor of a product whose gradient is reduced, 0 for the others. None stands for 1.
     c : float
         A node of the step, 0 ≤ c ≤ 1.
     k, n : int
@@ -520,10 +522,14 @@ class System(eqx.Module):
         now = self._with(time=t + c * dt + (0.0 if self.nudge is None else (1.0 - 2.0 * c) * self.nudge))
         return now if self.reduction is None else now.without_stabiliser(*self.reduction.rule)
 
-    def without_stabiliser(self, start: State, canonical: bool = False) -> "System":
+    def without_stabiliser(self, start: State, canonical: bool = False, weights: Weights = None) -> "System":
         """The system in a step from `start`, with the reduced ∂h in `drift`; if `canonical`, that of a Hamiltonian."""
         plain = self._with(noises=(), reduction=None)
-        return self._with(reduction=reduction_of(plain, start, canonical)) if is_reducible(plain) else self
+        return self._with(reduction=reduction_of(plain, start, canonical, weights)) if is_reducible(plain) else self
+
+    def reduction_weights(self, mu: State) -> Weights:
+        """Whether a run from μ uses the reduced ∂h, 0 or 1 for each factor; None if both are the same."""
+        return reduction_weights(self, mu) if not self.has_torque and is_reducible(self) else None
 
     def _with(self, **changes: Any) -> "System":
         """A copy with other fields, without the checks of the constructor."""

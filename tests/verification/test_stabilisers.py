@@ -1,5 +1,9 @@
 """The part of ∂h in the stabiliser of the state: what methods gain by leaving it out, and what they keep."""
 
+import importlib.util
+import json
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +13,12 @@ from scipy.integrate import solve_ivp
 import coadjoint as cj
 
 from .measurement import fitted_order, worst
+
+ROOT = Path(__file__).parents[2]
+_spec = importlib.util.spec_from_file_location("reduced_gradient", ROOT / "benchmarks" / "reduced_gradient.py")
+assert _spec is not None and _spec.loader is not None
+reduced_gradient = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(reduced_gradient)
 
 METHODS = {
     "TMK": cj.TMK,
@@ -41,6 +51,104 @@ def test_uniform_spins_precess_in_a_field(name):
     angle = 0.5 * sol.t
     exact = np.stack([0.6 * np.cos(angle), 0.6 * np.sin(angle), np.full_like(angle, 0.8)], axis=1)
     assert worst(np.asarray(sol.mu).reshape(-1, 4, 3) - exact[:, None]) < 1e-13
+
+
+def spins(shape, S0):
+    """A lattice with exchange J = 1 in a field along z."""
+    return cj.models.spin_lattice(shape, field=(0.0, 0.0, 0.5), S0=S0 / np.linalg.norm(S0, axis=-1, keepdims=True))
+
+
+def nearly_aligned(*shape):
+    """Directions that differ by about 0.1 from site to site."""
+    return np.array([0.6, 0.0, 0.8]) + 0.1 * np.random.default_rng(0).standard_normal((*shape, 3))
+
+
+def long_wave(n):
+    """A wave as long as the chain."""
+    x = 2 * np.pi * np.arange(n) / n
+    return np.stack([0.4 + 0.1 * np.cos(x), 0.1 * np.sin(x), np.ones(n)], axis=1)
+
+
+def test_the_initial_state_selects_the_gradient():
+    """The reduced one of parallel spins and long waves; all of ∂h of spins that differ by site, or are at rest."""
+    random = np.random.default_rng(1).standard_normal((4, 4, 3))
+    parallel, upright = (np.broadcast_to(x, (4, 4, 3)) for x in ([0.6, 0.0, 0.8], [0.0, 0.0, 1.0]))
+    cases = [(4, 4), parallel, 1], [24, long_wave(24), 1], [(6, 6), nearly_aligned(6, 6), 0]
+    for shape, S0, weight in (*cases, [(4, 4), random, 0], [(4, 4), upright, 0]):
+        system, mu0 = spins(shape, S0)
+        assert (np.asarray(cj.TMK().init(system, mu0).weights) == weight).all()
+        assert cj.TMK(remove_stabiliser=True).init(system, mu0).weights is None
+
+
+def test_the_selected_gradient_is_one_of_the_two():
+    """With weights 0 the steps are bitwise those without the option, with 1 those with it up to round-off."""
+    for S0, used in ((nearly_aligned(4, 4), False), (np.broadcast_to([0.6, 0.0, 0.8], (4, 4, 3)), True)):
+        system, mu0 = spins((4, 4), S0 + 0.0)
+        for method in (cj.HeunMK, cj.LieMidpoint):
+            default, chosen = (
+                np.asarray(cj.solve(system, mu0, t1=0.5, dt=0.1, integrator=method(remove_stabiliser=r)).mu)
+                for r in (None, used)
+            )
+            assert worst(default - chosen) <= (1e-15 if used else 0.0)
+
+
+@pytest.mark.parametrize("name", ["TMK", "LieMidpoint"])
+def test_iterations_do_not_grow(name):
+    """Nearly aligned spins at a step where c μ as a part of the iteration would need more than 30 iterations."""
+    S0 = nearly_aligned(6)
+    system, mu0 = cj.models.spin_lattice(6, coupling=2.0, field=(0.0, 0.0, 0.5), S0=S0)
+    run = lambda remove: cj.solve(system, mu0, t1=0.3, dt=0.1, integrator=METHODS[name](remove_stabiliser=remove))
+    full, reduced = (run(remove).stats.most_iterations for remove in (False, True))
+    assert 15 < full and reduced <= full + 1
+
+
+def test_dissipation_in_a_product():
+    """By default it leaves all of ∂h, because each step begins on another orbit."""
+    system, mu0 = cj.models.spin_lattice(4, field=(0.0, 0.0, 0.5), S0=np.broadcast_to([0.6, 0.0, 0.8], (4, 3)))
+    damped = cj.System(
+        system.algebra, lambda m, p: system.h(m, p), params=system.params, dissipation=lambda m, dt, p: m
+    )
+    default, off = (
+        cj.solve(damped, mu0, t1=0.5, dt=0.05, integrator=cj.HeunMK(remove_stabiliser=r)).mu for r in (None, False)
+    )
+    assert (np.asarray(default) == np.asarray(off)).all()
+
+
+def test_fields_that_start_later():
+    """The comparison is at t0: with the field off nothing moves, and all of ∂h remains."""
+    S0 = np.broadcast_to([0.6, 0.0, 0.8], (4, 3)).reshape(-1)
+
+    def energy(m, t):
+        S = m.reshape(4, 3)
+        return -jnp.sum(S * jnp.roll(S, 1, axis=0)) - jnp.where(t > 0.5, 0.5, 0.0) * jnp.sum(S[:, 2])
+
+    system = cj.System(cj.Product(cj.SO3(), copies=4), energy)
+    for t0, used in ((0.0, False), (1.0, True)):
+        default, chosen = (
+            np.asarray(cj.solve(system, S0, t0=t0, t1=t0 + 1.0, dt=0.1, integrator=cj.HeunMK(remove_stabiliser=r)).mu)
+            for r in (None, used)
+        )
+        assert worst(default - chosen) < 1e-15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["parallel", "one long wave", "nearly aligned", "thermal", "random", "vortices, even"])
+def test_the_selected_gradient_is_the_more_accurate_one(case):
+    """Within a factor of two of the better one in the mean over all methods, and of four for each method."""
+    system, mu0, dt, t1 = reduced_gradient.cases()[case]
+    weights = np.asarray(system.reduction_weights(mu0))
+    both = np.array(list(reduced_gradient.errors(system, mu0, dt, t1).values())) + 1e-13
+    ratio = both[:, int(weights[0])] / both.min(axis=1)
+    assert np.exp(np.log(ratio).mean()) < 2.0
+    assert ratio.max() < 4.0
+
+
+def test_the_table_is_that_of_the_record():
+    """The page has the numbers of benchmarks/results/reduced_gradient.json."""
+    record = json.loads(reduced_gradient.RESULTS.read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "reference" / "methods.md").read_text(encoding="utf-8")
+    marks = "<!-- reduced gradient -->\n", "<!-- /reduced gradient -->"
+    assert page.split(marks[0])[1].split(marks[1])[0] == reduced_gradient.table(record)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -105,14 +213,19 @@ def test_energy_and_momentum_on_a_product():
     assert worst(spins.sum(axis=1) - start.sum(axis=0)) < 1e-12
 
 
-def test_steps_that_do_not_converge_name_the_option():
-    """On lattices of spins the full gradient converges at larger steps; a single body has no such message."""
-    method = cj.TMK(max_steps=2, fallbacks=False)
-    with pytest.raises(cj.UnsolvedStepError, match=r"smaller dt, or pass remove_stabiliser=False, which"):
+@pytest.mark.parametrize(
+    ("remove", "advice"),
+    [
+        (None, "or try remove_stabiliser=(True; the initial state has selected False|False; .* True), or throw=False"),
+        (True, "or leave out remove_stabiliser=True, or throw=False"),
+        (False, "smaller dt, or throw=False"),
+    ],
+)
+def test_steps_that_do_not_converge_name_the_option(remove, advice):
+    """In a product; a single body has no such message."""
+    method = cj.TMK(max_steps=2, fallbacks=False, remove_stabiliser=remove)
+    with pytest.raises(cj.UnsolvedStepError, match=advice):
         cj.solve(cj.System(PAIR, pair), PAIR_START, t1=1.0, dt=0.5, integrator=method, backend="xla")
-    kept = cj.TMK(max_steps=2, fallbacks=False, remove_stabiliser=False)
-    with pytest.raises(cj.UnsolvedStepError, match=r"smaller dt, or throw=False"):
-        cj.solve(cj.System(PAIR, pair), PAIR_START, t1=1.0, dt=0.5, integrator=kept, backend="xla")
 
 
 def test_vortices_with_a_hamiltonian_that_is_not_homogeneous():

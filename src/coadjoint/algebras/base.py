@@ -160,6 +160,10 @@ class LieAlgebra(eqx.Module):
         """A state near μ on the orbit of `start`; μ itself if it is there."""
         return mu
 
+    def resolvent(self, zeta: Element, xi: Element) -> Element:
+        """The η with η + [ζ, η] = ξ, for a ζ in the stabiliser of a state."""
+        return xi
+
     # Casimirs, and keeping them.
 
     def casimirs(self, mu: State) -> Float[Array, " k"]:

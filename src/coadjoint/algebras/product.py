@@ -166,6 +166,10 @@ class Product(LieAlgebra):
         """Factor by factor."""
         return self._elements(lambda f, m, s: f.onto_orbit(m, s), mu, start)
 
+    def resolvent(self, zeta: Vector, xi: Vector) -> Vector:
+        """Factor by factor."""
+        return self._elements(lambda f, a, x: f.resolvent(a, x), zeta, xi)
+
     @property
     def commuting_blocks(self) -> tuple[np.ndarray, ...]:
         """The first blocks of all factors together, the second ones, and so on, as a search would find."""

@@ -91,6 +91,10 @@ class SO3(LieAlgebra):
         """|start| μ/|μ|."""
         return jnp.sqrt((start @ start) * reciprocal(mu @ mu)) * mu
 
+    def resolvent(self, zeta: Vec3, xi: Vec3) -> Vec3:
+        """(ξ − ζ×ξ + (ζ·ξ) ζ)/(1 + |ζ|²)."""
+        return (xi - cross(zeta, xi) + (zeta @ xi) * zeta) / (1.0 + zeta @ zeta)
+
     def casimirs(self, mu: Vec3) -> Float[Array, "1"]:
         """|μ|²."""
         return (mu @ mu)[None]

@@ -5,6 +5,7 @@ from .base import Driver as Driver
 from .base import Increment as Increment
 from .base import JumpRows as JumpRows
 from .base import Needs as Needs
+from .base import PathOrder as PathOrder
 from .base import Window as Window
 from .base import joined as joined
 from .base import truncation_bound as truncation_bound

@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -129,6 +129,26 @@ def commutator(u: Float[Array, "*n M"], v: Float[Array, "..."]) -> Float[Array, 
     return u[..., :, None, None] * v[..., None, :, :] - v[..., :, :, None] * u[..., None, None, :]
 
 
+class PathOrder(NamedTuple):
+    """The order of a method along the paths of a driver.
+
+    Parameters
+    ----------
+    order : float or None
+        The order; None if none is claimed.
+    reason : str, default ""
+        The cause of a limit by the driver, or an empty string.
+    """
+
+    order: float | None
+    reason: str = ""
+
+
+def at_most_second(order: float, reason: str) -> PathOrder:
+    """The order along paths of which methods know one increment per step."""
+    return PathOrder(min(order, 2), reason if order > 2 else "")
+
+
 class Window(abc.ABC):
     """A stretch of the path for compiled code: the increments of block b, which contains steps 32 b … 32 b + 31.
 
@@ -177,6 +197,8 @@ class Driver(eqx.Module):
         The number of members of an ensemble; None for one trajectory.
     first, blocks : int
         The first block of the window, and the number of its blocks.
+    order, strong : float
+        The order of a method without noise, and its strong order along Brownian motion.
     """
 
     @abc.abstractmethod
@@ -206,6 +228,10 @@ class Driver(eqx.Module):
     def jump_tolerance(self) -> float | None:
         """The tolerance of the equation of jumps; None if the path has no jumps."""
         return None
+
+    def effective_order(self, order: float, strong: float) -> "PathOrder":
+        """The order along these paths of a method with an order without noise and a strong one. By default none."""
+        return PathOrder(None, f"no order is claimed along {type(self).__name__}")
 
     def blocks(self, n_noise: int) -> int:
         """The number of blocks that a window should contain."""

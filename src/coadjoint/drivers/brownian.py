@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ..numerics import random, validation
 from ..numerics.modules import made
-from .base import BLOCK, Driver, Increment, Needs, Window, commutator, joined, truncation_bound
+from .base import BLOCK, Driver, Increment, Needs, PathOrder, Window, commutator, joined, truncation_bound
 from .correlation import checked_correlation, mixing_of
 from .grid import check_depth, check_grid, levels
 
@@ -79,6 +79,10 @@ class Brownian(Driver):
     def of_key(key: Any) -> "Brownian":
         """`Brownian(key)`, without the checks of Equinox."""
         return made(Brownian, key=random.as_key(key), grid=None, depth=None, correlation=None, twin=False)
+
+    def effective_order(self, order: float, strong: float) -> PathOrder:
+        """The strong order."""
+        return PathOrder(strong)
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if dt is neither a multiple nor a dyadic fraction of the grid, or the path is not fine enough."""

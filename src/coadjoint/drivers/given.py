@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..numerics import validation
-from .base import BLOCK, Driver, Increment, Needs, Window
+from .base import BLOCK, Driver, Increment, Needs, PathOrder, Window, at_most_second
 
 _OTHERS = "take that driver, or a method that needs less, such as TMKLevy()"
 
@@ -21,7 +21,8 @@ class Increments(Driver):
     Any path is supported, as a chain of straight pieces. For a semimartingale the methods converge to the Stratonovich
     solution. For smoother paths (fractional Brownian motion with H > ½, coloured noise, data) they converge to the
     Young solution. Increments do not contain the shape of a path within steps, so the order is 2 at most, also for
-    `RKMK("rk4")`. For order 4 write a smooth input as a function of t in the Hamiltonian.
+    `RKMK("rk4")`; `sol.stats.order_limit` reports it. For order 4 write a smooth input as a function of t in the
+    Hamiltonian.
 
     Parameters
     ----------
@@ -70,6 +71,12 @@ class Increments(Driver):
     def members(self) -> int | None:
         """The number of members that have a path of their own; None if all follow one path."""
         return self.dS.shape[0] if self.dS.ndim == 3 else None
+
+    def effective_order(self, order: float, strong: float) -> PathOrder:
+        """At most 2 along a smooth path; along Brownian motion the strong order."""
+        if self.brownian:
+            return PathOrder(strong)
+        return at_most_second(order, "increments do not contain the path within steps")
 
     def check_members(self, members: int | None) -> None:
         """Raise if the number of paths differs from the number of members."""
@@ -185,6 +192,10 @@ class SampledPaths(Driver):
 
     rows: Increment
     steps: int = eqx.field(static=True)
+
+    def effective_order(self, order: float, strong: float) -> PathOrder:
+        """The strong order, because they are Brownian."""
+        return PathOrder(strong)
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if the paths have another length."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ..numerics import random, validation
-from .base import BLOCK, Driver, Increment, Needs, Window
+from .base import BLOCK, Driver, Increment, Needs, PathOrder, Window
 from .brownian import Brownian
 from .given import Increments
 from .jumps import MOST, Jumps, capacity, check_method, in_order
@@ -50,6 +50,11 @@ class Joined(Driver):
                 raise ValueError(f"{mean:.3g} jumps per step are too many: the mean may be at most about 20.")
         for part, count, _ in self._each():
             part.check(count, steps, dt, needs)
+
+    def effective_order(self, order: float, strong: float) -> PathOrder:
+        """The lowest one of the parts."""
+        found = [part.effective_order(order, strong) for part in self.parts]
+        return min(found, key=lambda x: -1.0 if x.order is None else x.order)
 
     def check_members(self, members: int | None) -> None:
         """Raise if a part has paths of another number of members."""

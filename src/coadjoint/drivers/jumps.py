@@ -15,7 +15,7 @@ from stepcompiler.jaxprs.interning import Function, intern
 
 from ..numerics import random, validation
 from ..numerics.signatures import check_function
-from .base import BLOCK, Driver, Increment, JumpRows, Needs, Window
+from .base import BLOCK, Driver, Increment, JumpRows, Needs, PathOrder, Window
 from .grid import check_grid, levels
 
 _JUMP = 13 << 24  # first channel of the random stream
@@ -106,6 +106,10 @@ class Jumps(Driver):
             )
         law = lambda u: jnp.broadcast_to(jnp.asarray(fn(u), jnp.float64), (n_noise,))
         return intern(law, jax.ShapeDtypeStruct((n_noise,), jnp.float64))
+
+    def effective_order(self, order: float, strong: float) -> PathOrder:
+        """The order without noise: steps end at the jumps."""
+        return PathOrder(order)
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if dt does not fit the grid, if there are too many jumps per step, or if the method does not fit."""

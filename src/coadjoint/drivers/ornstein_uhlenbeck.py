@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..numerics import random, validation
-from .base import BLOCK, Driver, Increment, Needs, Window, joined
+from .base import BLOCK, Driver, Increment, Needs, PathOrder, Window, at_most_second, joined
 from .correlation import checked_correlation, mixing_of
 from .gauss_markov import Cells, GaussMarkov
 from .grid import check_depth, check_grid, levels
@@ -76,6 +76,10 @@ class OU(Driver):
         self.grid = None if grid is None else validation.positive("grid", grid)
         self.depth = check_depth(depth)
         self.correlation = checked_correlation(correlation)
+
+    def effective_order(self, order: float, strong: float) -> PathOrder:
+        """At most 2, for dt ≪ τ."""
+        return at_most_second(order, "increments do not contain the path within steps")
 
     def check(self, n_noise: int, steps: int, dt: float, needs: Needs = Needs()) -> None:
         """Raise if dt does not fit the grid, or if the method needs what the path does not have."""

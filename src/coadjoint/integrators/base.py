@@ -16,6 +16,7 @@ from stepcompiler.hints import unlikely
 from ..algebras.base import Element, State
 from ..drivers import Increment, Needs
 from ..numerics.rootfind import SolveInfo
+from ..stabilisers import Weights
 from ..systems import System
 from . import matrix_products
 from .implicit import FastSolve, KnownFlow, truncated
@@ -223,6 +224,7 @@ class OrbitCarry(NamedTuple):
     orbit_memory: PyTree
     g: Array | None
     start: State | None  # ν with Ad*_g ν = μ (left), Ad*_{g⁻¹} ν = μ (right), with g; μ₀ where g₀ = 1
+    weights: Weights = None  # which gradients of a product are reduced, where the method leaves that to the library
 
 
 class GroupMethod(Integrator):
@@ -265,6 +267,7 @@ class GroupMethod(Integrator):
             else orbit_memory,
             None,
             None,
+            system.reduction_weights(mu) if self._compares_gradients(system) else None,
         )
 
     def init_group(self, system: System, mu: State, carry: OrbitCarry, g0: PyTree = None) -> OrbitCarry:
@@ -285,7 +288,7 @@ class GroupMethod(Integrator):
     ) -> tuple[State, OrbitCarry]:
         """Ad*_{τ(sσ)} μ; left: g_{n+1} = g_n τ(σ), right: g_{n+1} = τ(σ) g_n. `known_flow`: where τ = exp is known."""
         algebra, s, tau = system.algebra, system.sign, self._tau
-        orbit_memory, g, start = carry
+        orbit_memory, g, start, _ = carry
         by_products = matrix_products.uses_matrix_products(algebra, orbit_memory)
         cured = self.drift_free and not by_products and not system.has_torque
         if self.drift_free and by_products:  # a step that products could not solve: U is made unitary, or W would drift
@@ -304,19 +307,26 @@ class GroupMethod(Integrator):
             mu = tau.action(algebra, s * sigma, mu)
         if g is not None and start is not None:
             g = self._moved_group(system, sigma, mu, g, start)
-        return mu, OrbitCarry(orbit_memory, g, start)
+        return mu, carry._replace(orbit_memory=orbit_memory, g=g, start=start)
 
-    def reduced(self, system: System, mu: State) -> System:
+    def reduced(self, system: System, mu: State, carry: OrbitCarry) -> System:
         """The system in a step from μ, without the part of ∂h in the stabiliser of the state, unless that is kept."""
-        return system.without_stabiliser(mu, self.claims.symplectic) if self.removes_stabiliser(system) else system
+        if not self.removes_stabiliser(system):
+            return system
+        return system.without_stabiliser(mu, self.claims.symplectic, carry.weights)
 
     def removes_stabiliser(self, system: System) -> bool:
-        """Whether the steps of a system use the reduced gradient. A splitting has no such option."""
+        """Whether steps may use the reduced gradient. A splitting has no such option."""
         chosen = getattr(self, "remove_stabiliser", False)
         if chosen is not None:
             return chosen
-        several = sum(count for _, count in system.algebra.summands) > 1
-        return not system.is_noisy_sum and (several or self.reduces_one_body)
+        return self._compares_gradients(system) or (not _is_sum(system) and self.reduces_one_body)
+
+    def _compares_gradients(self, system: System) -> bool:
+        """Whether the initial state decides on the reduced gradient: in a product without noise or dissipation."""
+        if getattr(self, "remove_stabiliser", False) is not None or not _is_sum(system):
+            return False
+        return not system.is_noisy_sum and not system.is_split
 
     def with_phase(
         self, system: System, mu: State, end: State, t: Any, dt: Any, S: Float[Array, " M"], carry: OrbitCarry
@@ -333,6 +343,10 @@ class GroupMethod(Integrator):
         step = self._tau.group(algebra, sigma)
         g = algebra.group_product(g, step) if s == 1 else algebra.group_product(step, g)
         return algebra.group_align(g, start, mu) if s == 1 else algebra.group_align(g, mu, start)
+
+
+def _is_sum(system: System) -> bool:
+    return sum(count for _, count in system.algebra.summands) > 1
 
 
 class OrbitMethod(GroupMethod):
@@ -360,7 +374,7 @@ class OrbitMethod(GroupMethod):
         """σ, then the group action."""
 
         def by_sigma() -> tuple[State, PyTree, SolveInfo]:
-            reduced = self.reduced(system, mu)
+            reduced = self.reduced(system, mu, carry)
             sigma, info, *known_flow = self.sigma(reduced, mu, t, dt, dS)
             end, after = self.act(system, sigma, mu, carry, *known_flow)
             after = self.with_phase(reduced, mu, end, t, dt, dS.S, after)

@@ -36,8 +36,9 @@ class CommutatorFree(GroupMethod):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     sitewise: ClassVar[bool] = True
@@ -71,7 +72,7 @@ class CommutatorFree(GroupMethod):
     ) -> tuple[State, PyTree, SolveInfo]:
         """The stages by plain flows; the flows that make up the step by `act`, which keeps round-off from drifting."""
 
-        reduced, start = self.reduced(system, mu), mu
+        reduced, start = self.reduced(system, mu, carry), mu
 
         def k(m: State, c: float) -> State:
             return dt * reduced.at_node(t, dt, c).drift(m)

@@ -15,7 +15,7 @@ from ..stabilisers import without_stabiliser
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, KnownFlow, truncated
-from .tmk import at_zero, near_root
+from .tmk import at_zero, local_inverse, near_root
 
 _ROUND_OFF = 4 * 2.0**-52
 _OUTER, _WEIGHT = 0.15**0.5, 5 / 18  # the outer nodes of three-point Gauss–Legendre on [−½, ½], and their weight
@@ -61,8 +61,9 @@ class DiscreteGradient(OrbitMethod):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     kind: str = eqx.field(static=True)
@@ -122,7 +123,8 @@ class DiscreteGradient(OrbitMethod):
             noise = system.noise(m, lam * S) if system.noises else 0.0
             return sigma - lam * dt * mean - noise, change
 
-        return self.solve(system, f, *(partial(start, system, mu, dt, S) for start in (at_zero, near_root)))
+        starts = [partial(start, system, mu, dt, S) for start in (at_zero, near_root)]
+        return self.solve(system, f, *starts, local=local_inverse(system, mu, dt))
 
 
 def gonzalez(system: System, start: State, end: State) -> Element:

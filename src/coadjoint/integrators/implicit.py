@@ -1,5 +1,6 @@
 """How the equation of an implicit step is solved."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -121,6 +122,7 @@ class ImplicitSolve(eqx.Module):
         *,
         stages: int | None = None,
         explicit: np.ndarray | None = None,
+        local: Any = None,
         fast: bool = False,
     ) -> Any:
         """(x, info), or (x, info, known_flow): the root x of f(x, 1) continued from x = 0 at λ = 0.
@@ -128,8 +130,9 @@ class ImplicitSolve(eqx.Module):
         x is an element or a state of the algebra. f gives the residual, or with it flow(sx, μ) − μ, and then it is
         known what x leads to. `start()` gives coordinates of x to start from and the Jacobian there; so does `near()`,
         nearer to the root, for solvers that take it (`from_near`). With `stages`, x is a stack of so many. `explicit`:
-        the coordinates of x that need no solving, for `start()` has them, and they are multiples of λ. If `fast`, x is
-        of no use where it has not converged.
+        the coordinates of x that need no solving, for `start()` has them, and they are multiples of λ. `local()` gives
+        an approximate inverse of Df, which fixed points apply to residuals. If `fast`, x is of no use where it has not
+        converged.
         """
         algebra = system.algebra
         size = algebra.dim * (stages or 1)
@@ -138,10 +141,12 @@ class ImplicitSolve(eqx.Module):
         def element(c: Float[Array, " size"]) -> Array:
             return algebra.element(c) if stages is None else jax.vmap(algebra.element)(c.reshape(stages, -1))
 
+        def flat(x: Array) -> Float[Array, " size"]:
+            return algebra.coordinates(x) if stages is None else jax.vmap(algebra.coordinates)(x).reshape(-1)
+
         def equation(c: Float[Array, " size"], lam: Float[Array, ""]) -> tuple[Float[Array, " size"], State | None]:
             out = f(element(c), lam)
             residual, change = out if isinstance(out, tuple) else (out, None)
-            flat = algebra.coordinates if stages is None else lambda x: jax.vmap(algebra.coordinates)(x).reshape(-1)
             return flat(residual), change
 
         zero, given = jnp.zeros(size), jnp.zeros(size)
@@ -153,7 +158,13 @@ class ImplicitSolve(eqx.Module):
         auto = "chord" if algebra.dim <= CHORD and unknowns.count <= DENSE else "fixed_point"
         method = auto if self.solver in ("auto", "products") else self.solver
         squares = _squares(algebra, stages or 1)
-        root = self._solved(method, unknowns, equation, start, given, squares, fast)
+
+        def precondition() -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
+            inverse = local()
+            return lambda x: unknowns.restrict(flat(inverse(element(unknowns.embed(x, zero)))))
+
+        refine = None if local is None or method != "fixed_point" else precondition
+        root = self._solved(method, unknowns, equation, start, given, squares, fast, refine)
         x = element(unknowns.embed(root.x, given))
         if root.last is None:
             return x, root.info
@@ -168,6 +179,7 @@ class ImplicitSolve(eqx.Module):
         given: Float[Array, " size"],
         squares: SquaredSize,
         fast: bool,
+        precondition: Any,
     ) -> RootResult:
         """The root of the equation for the unknowns alone."""
         nothing, zero = jnp.zeros(unknowns.count), jnp.zeros_like(given)
@@ -195,6 +207,7 @@ class ImplicitSolve(eqx.Module):
             fallbacks=self.fallbacks and dense,
             dense=dense,
             fast=fast,
+            precondition=precondition,
             squares=squares if squares is dot else lambda x: squares(unknowns.embed(x, zero)),
             extra_squared_norm=0.0 if unknowns.all else squares(unknowns.embed(nothing, given)),
         )

@@ -16,7 +16,7 @@ from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, explicit_coordinates, truncated
 from .matrix_products import Rule, check_solver, rule_for
 from .tau import Cayley, Exp, Tau, checked
-from .tmk import at_zero, near_root
+from .tmk import at_zero, local_inverse, near_root
 
 
 class _Midpoint(OrbitMethod):
@@ -62,7 +62,8 @@ class _Midpoint(OrbitMethod):
         S = truncated(system, dS)
         near = partial(near_root, system, mu, dt, S, second=1 / 6)  # of φ₁; of τ = cay about
         starts = partial(at_zero, system, mu, dt, S), near
-        return self.solve(system, self.equation(system, mu, dt, S), *starts, explicit=explicit_coordinates(system))
+        explicit, local = explicit_coordinates(system), local_inverse(system, mu, dt)
+        return self.solve(system, self.equation(system, mu, dt, S), *starts, explicit=explicit, local=local)
 
 
 class LieMidpoint(_Midpoint):
@@ -93,8 +94,9 @@ class LieMidpoint(_Midpoint):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     def __init__(
@@ -141,8 +143,9 @@ class IsospectralMidpoint(_Midpoint):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     def __init__(

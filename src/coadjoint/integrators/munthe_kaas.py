@@ -29,8 +29,9 @@ class EulerMaruyamaMK(OrbitMethod):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(
@@ -67,8 +68,9 @@ class HeunMK(OrbitMethod):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     claims: ClassVar[Claims] = Claims(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..drivers import Driver, Increments
 from ..numerics import validation
 from ..systems import System
 from .base import Claims, Integrator, check_action
@@ -32,8 +33,8 @@ class Row:
 
     name: str
     integrator: Integrator
-    order: int  # without noise
-    strong: float | None  # with the noise of the system, if it has any
+    order: float | None  # without noise; along a driver that is no Brownian motion the order along its paths
+    strong: float | None  # with the noise of the system, if it has any and it is white
     weak: float | None  # the same
     conserves: tuple[str, ...]  # the energy and time symmetry without noise
     path: str  # the integrals of the path that it needs besides increments
@@ -44,7 +45,8 @@ class Row:
     def merits(self) -> tuple:
         """What can be compared: a row whose every entry is at least as large as another's is at least as good."""
         easy = self.path == "", self.integrator.claims.explicit
-        orders = self.strong or 0.0, self.weak or 0.0, self.order
+        order = self.integrator.claims.order if self.order is None else self.order
+        orders = self.strong or 0.0, self.weak or 0.0, order
         return *orders, frozenset(self.conserves), *easy, -self.actions, -self.gradients
 
 
@@ -79,9 +81,11 @@ class Recommendation(tuple[Row, ...]):
         for k, row in enumerate(self, 1):
             about = "about " if row.integrator.claims.cost.each == "iteration" else ""
             cost = f"{about}{row.actions}, {row.gradients}"
-            orders = str(row.order), f"{row.strong or 0:g}", f"{row.weak or 0:g}"
+            orders = "–" if row.order is None else f"{row.order:g}", f"{row.strong or 0:g}", f"{row.weak or 0:g}"
             cells.append((f"{k}.", row.name, *orders, ", ".join(row.conserves) or "–", row.path, cost))
-        columns = [c for c in zip(*cells, strict=True) if noisy or c[0] not in ("strong", "weak", "path")]
+        driven = any(row.path for row in self)
+        left_out = () if noisy else ("strong", "weak") if driven else ("strong", "weak", "path")
+        columns = [c for c in zip(*cells, strict=True) if c[0] not in left_out]
         lines = zip(*([x.ljust(max(map(len, c))) for x in c] for c in columns), strict=True)
         reasons: dict[str, list[str]] = {}
         for name, reason in self.unsupported.items():
@@ -90,7 +94,9 @@ class Recommendation(tuple[Row, ...]):
         return "\n".join([self.system, *("  ".join(line).rstrip() for line in lines), *unfit])
 
 
-def recommend(system: System, goal: Literal["paths", "statistics", "long time"] = "paths") -> Recommendation:
+def recommend(
+    system: System, goal: Literal["paths", "statistics", "long time"] = "paths", *, driver: Driver | None = None
+) -> Recommendation:
     """Rank the methods of the library for a system and a goal, by their claims.
 
     Example:
@@ -112,6 +118,8 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
         The system.
     goal : {"paths", "statistics", "long time"}, default "paths"
         Accurate trajectories, accurate means, or conserved structure.
+    driver : Driver, optional
+        The driver of the noises. The orders are those along its paths. None stands for Brownian motion.
 
     Returns
     -------
@@ -122,6 +130,7 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
     if not isinstance(system, System):
         raise TypeError(f"system must be a System, not {type(system).__name__}.")
     validation.choice("goal", goal, _GOALS)
+    _check_driver(system, driver)
     energy = _energy_kind(system)
     rows, unsupported = [], {}
     matrices = (
@@ -133,28 +142,48 @@ def recommend(system: System, goal: Literal["paths", "statistics", "long time"] 
         try:
             integrator.check(system.anywhere(0.0))
             check_action(system, integrator)
+            if driver is not None:
+                _check_path(driver, system, integrator)
         except (TypeError, ValueError) as error:
             if name in ALL:  # that the others are for particular systems is no news
                 unsupported[name] = str(error)
             continue
         if integrator.claims.casimirs:
-            rows.append(_row(name, integrator, system, energy))
+            rows.append(_row(name, integrator, system, energy, driver))
     rows = [row for k, row in enumerate(rows) if not any(_equals(a, row, j < k) for j, a in enumerate(rows) if j != k)]
     many = system.n_noise > _MANY
 
     def rank(r: Row) -> tuple:
         cost = r.actions + r.gradients
         if goal == "statistics":
-            return r.path in _PAIRS, -(r.weak or 0), -min(r.order, 2), cost
+            return r.path in _PAIRS, -(r.weak or 0), -min(r.order or 0, 2), cost
         if goal == "long time":
             kept = [what not in r.conserves for what in ("Poisson structure", "energy", "time symmetry")]
-            return many and r.path in _PAIRS, *kept, -min(r.order, 2), cost
-        high = min(r.order, _HIGH)
+            return many and r.path in _PAIRS, *kept, -min(r.order or 0, 2), cost
+        high = min(r.order or 0, _HIGH)
         price = cost if high > 2 else 0  # of accurate methods the cheapest comes first
         return many and r.path not in ("", "Rademacher"), -(r.strong or 0), -high, price, -len(r.conserves), cost
 
     aim = "a long time" if goal == "long time" else goal
-    return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}:", unsupported)
+    along = "" if driver is None else f" along {type(driver).__name__}"
+    return Recommendation(sorted(rows, key=rank), f"{_words(system, energy)} for {aim}{along}:", unsupported)
+
+
+def _check_driver(system: System, driver: Any) -> None:
+    """Raise if the driver is none, or if the system has no noise."""
+    if driver is None:
+        return
+    if not isinstance(driver, Driver):
+        raise TypeError(f"driver must be a driver such as Increments(dS), not {type(driver).__name__}.")
+    if not system.n_noise:
+        raise ValueError("driver needs a system with noise, but this one has none.")
+
+
+def _check_path(driver: Driver, system: System, integrator: Integrator) -> None:
+    """Raise if the driver lacks a quantity that the method needs."""
+    bound = driver.bound(system.n_noise)
+    steps = bound.dS.shape[-2] if isinstance(bound, Increments) else 1
+    bound.check(system.n_noise, steps, getattr(bound, "grid", None) or 1.0, integrator.needs(system))
 
 
 def _equals(a: Row, b: Row, before: bool) -> bool:
@@ -162,13 +191,16 @@ def _equals(a: Row, b: Row, before: bool) -> bool:
     return all(x >= y for x, y in zip(a.merits, b.merits, strict=True)) and (before or a.merits != b.merits)
 
 
-def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
+def _row(name: str, integrator: Integrator, system: System, energy: str, driver: Driver | None) -> Row:
     c, needs = integrator.claims, integrator.needs(system)
     strong = weak = None
+    order: float | None = c.order
     if system.n_noise:
         commute = system.commuting or system.n_noise == 1
         strong = c.strong_commuting if commute else c.strong
         weak = max(c.weak, c.weak_commuting) if commute else c.weak
+        if driver is not None and driver.effective_order(c.order, -1.0).order != -1.0:  # no part of it is white
+            order, strong, weak = driver.effective_order(c.order, strong).order, None, None
     kept = {
         "Casimirs": c.casimirs and not system.leaves_orbit,
         "energy": c.energy in _KEEPS[energy] and not (system.forces or system.timed or system.leaves_orbit),
@@ -182,7 +214,7 @@ def _row(name: str, integrator: Integrator, system: System, energy: str) -> Row:
     return Row(
         name,
         integrator,
-        c.order,
+        order,
         strong,
         weak,
         tuple(k for k, yes in kept.items() if yes),

@@ -1,5 +1,7 @@
 """Runge–Kutta–Munthe-Kaas methods, for any tableau and any τ."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, truncated
 from .tableau import Tableau, get_tableau
 from .tau import Exp, Tau, checked
+from .tmk import local_inverse
 
 
 class RKMK(OrbitMethod):
@@ -49,8 +52,9 @@ class RKMK(OrbitMethod):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     tableau: Tableau = eqx.field(static=True)
@@ -145,8 +149,20 @@ class RKMK(OrbitMethod):
                 values = [algebra.coordinates(system.at_node(t, step, node).zeta(mu, dt, S)) for node in c]
             return InitialGuess(jnp.zeros(size), jnp.kron(A, derivative), -jnp.concatenate(values))
 
-        k, info = self.solve(system, f, start, stages=len(b))
+        k, info = self.solve(system, f, start, stages=len(b), local=self._local_inverse(system, mu, dt))
         return jnp.tensordot(b, k, axes=1), info
+
+    def _local_inverse(self, system: System, mu: State, dt: Float[Array, ""]) -> Any:
+        """That of each stage, without the others."""
+        stages = [local_inverse(system, mu, dt, share) for share in np.diag(self.tableau.A)]
+        if any(inverse is None for inverse in stages):
+            return None
+
+        def inverse() -> Any:
+            each = [one() for one in stages]
+            return lambda k: jnp.stack([P(x) for P, x in zip(each, k, strict=True)])
+
+        return inverse
 
 
 def _combination(weights: np.ndarray, k: list[Element]) -> Element:

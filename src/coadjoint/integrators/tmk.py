@@ -15,6 +15,7 @@ from ..algebras.base import Element, State
 from ..drivers import Increment
 from ..numerics.modules import method_of
 from ..numerics.rootfind import InitialGuess, SolveInfo
+from ..stabilisers import removed_part
 from ..systems import System
 from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, KnownFlow, explicit_coordinates, truncated
@@ -59,8 +60,9 @@ class TMK(OrbitMethod):
     tau : Tau, default Exp()
         The map from the algebra to the group: `Exp()`, `Cayley()` or a `Tau` of your own.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True in
-        products without noise. Other algebras, and systems with a torque, are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is False. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras, and systems with a torque, are not affected.
     """  # fmt: skip
 
     reduces_one_body: ClassVar[bool] = False
@@ -129,7 +131,7 @@ def trapezoidal(
     """The root of f(σ) = σ − ζ(½ (μ_n + Ad*_{τ(sσ)} μ_n)) − extra, for increments S of the path."""
     f, about = _equation(system, mu, dt, S, extra, tau), (system, mu, dt, S, extra)
     starts = partial(at_zero, *about), partial(near_root, *about)
-    return solve(system, f, *starts, explicit=explicit_coordinates(system))
+    return solve(system, f, *starts, explicit=explicit_coordinates(system), local=local_inverse(system, mu, dt))
 
 
 def _equation(
@@ -146,6 +148,22 @@ def _equation(
         return (residual, change) if known else residual
 
     return f
+
+
+def local_inverse(system: System, mu: State, dt: Float[Array, ""], share: float = 0.5) -> Any:
+    """The inverse of x ↦ x + s (dt/2) [c μ, x], the part of Df(0) that belongs to the c μ left out of ∂h; or None.
+
+    With it a fixed point needs no more iterations than with all of ∂h: of spin waves with D²h = −γ it contracts by
+    (dt/2)|γ|/|1 + i (dt/2) c|, not by (dt/2)|γ + c|. `share`: the part of a step at whose end the state is.
+    """
+    if system.reduction is None:
+        return None
+
+    def inverse() -> Callable[[Element], Element]:
+        part = jax.lax.stop_gradient(share * system.sign * dt * removed_part(system, mu, mu))
+        return lambda x: system.algebra.resolvent(part, x)
+
+    return inverse
 
 
 def at_zero(

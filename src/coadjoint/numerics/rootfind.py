@@ -88,6 +88,7 @@ def solve_root(
     fallbacks: bool,
     dense: bool,
     fast: bool,
+    precondition: Callable[[], Callable[[Vector], Vector]] | None = None,
     squares: SquaredSize = dot,
     extra_squared_norm: Float[Array, "..."] | float = 0.0,
 ) -> RootResult:
@@ -99,7 +100,7 @@ def solve_root(
     - "chord": x ← x − (1 − G)⁻¹ f(x), with the frozen G of `start()`; if that starts near the root, with 1 + G + G² + …
       in place of the inverse, and only where the first correction is small;
     - "newton": x ← x − Df(x)⁻¹ f(x);
-    - "fixed_point": x ← x − f(x), for f of the form x − g(x).
+    - "fixed_point": x ← x − f(x), for f of the form x − g(x); or x ← x − P f(x), with P = `precondition()`.
 
     When that fails and `fallbacks` is set, the root is followed from λ = 0 to λ = 1. Without `dense` no Jacobian is
     formed, and derivatives are solved for by GMRES. If `fast`, a root not found is just reported.
@@ -134,7 +135,8 @@ def solve_root(
     elif method == "newton":
         s = iterate(lambda x: by(_inverse(jax.jacfwd(lambda x: full(x)[0])(x), fast), x), first, tol, max_steps, **rest)
     else:
-        s = iterate(partial(by, lambda y: y), first, tol, max_steps, **rest)
+        inverse = (lambda y: y) if precondition is None else precondition()
+        s = iterate(partial(by, inverse), first, tol, max_steps, **rest)
     if not fast:
         s = _fallback(fixed, x0, s, tol, fallbacks, squares)
     if known is not None and not follows:

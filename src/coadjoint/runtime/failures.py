@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..integrators.base import GroupMethod
+from ..integrators.jump_adapted import user_method
 from ..numerics import validation
 from ..stabilisers import is_reducible
 from ..systems import System
@@ -30,17 +30,26 @@ def failed_steps(plan: Plan, stats: Stats, where: str = "") -> str:
     if validation.is_traced((plan.t0, plan.dt)):
         return f"{stats.unsolved} of {stats.steps} steps {what}{where}, first at step {first}: take a smaller dt"
     why = method.failure(float(plan.dt), float(stats.residual), _size_of_sigma(plan))
-    if not method.claims.explicit and _removes_stabiliser(plan):
-        why += ", or pass remove_stabiliser=False, which converges at larger dt on lattices of spins"
+    if not method.claims.explicit:
+        why += _other_gradient(plan)
     time = float(plan.t0) + first * float(plan.dt)
     return f"{stats.unsolved} of {stats.steps} steps {what}{where}, first at step {first} (t = {time:g}): {why}"
 
 
-def _removes_stabiliser(plan: Plan) -> bool:
-    """Whether the steps leave out a part of ∂h in a product."""
-    method, system = plan.integrator, plan.system
+def _other_gradient(plan: Plan) -> str:
+    """The advice to try the other gradient in a product: the end of a sentence."""
+    method, system = user_method(plan.integrator), plan.system
     several = sum(count for _, count in system.algebra.summands) > 1
-    return several and isinstance(method, GroupMethod) and method.removes_stabiliser(system) and is_reducible(system)
+    chosen = getattr(method, "remove_stabiliser", False)
+    if not several or chosen is False or not is_reducible(system) or system.has_torque:
+        return ""
+    if chosen:
+        return ", or leave out remove_stabiliser=True"
+    if not method.removes_stabiliser(system) or validation.is_traced((system, plan.mu0)):
+        return ""
+    first = jnp.asarray(plan.mu0)[0] if plan.mu0_by_member else jnp.asarray(plan.mu0)
+    used = bool(np.all(np.asarray(system.anywhere(plan.t0).reduction_weights(first))))
+    return f", or try remove_stabiliser={not used}; the initial state has selected {used}"
 
 
 def _size_of_sigma(plan: Plan) -> float:

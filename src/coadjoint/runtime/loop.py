@@ -29,7 +29,7 @@ from .run_state import SolverTotals, StepState
 from .saved_times import SavedTimes
 from .sinks import Output, Sink
 from .stall_monitor import MonitoredRun
-from .stats import Stats, combine_totals
+from .stats import Stats, combine_totals, order_limit
 
 _EASY = 2**15  # operations of a product of matrices; up to here the first chunk has its full length
 _FEW, _LONGER = 8, 4.0  # chunks of fewer steps may take so many times as long, because each call has a cost
@@ -122,7 +122,8 @@ def _result(context: RunContext, done: Generator[BatchResult]) -> Any:
         elif plan.reduce is not None:
             tree.push(accumulators)
     summed = totals[0] if len(totals) == 1 else combine_totals(jax.tree.map(lambda *x: np.stack(x), *totals))
-    stats = Stats.of(summed, plan.steps, computed, context.program.backend, context.program.reason)
+    program, limit = context.program, order_limit(plan)
+    stats = Stats.of(summed, plan.steps, computed, program.backend, program.reason, order_limit=limit)
     found = joined([e for e, _ in events], [n for _, n in events], plan)
     result = output.result(RunSummary(stats, computed, tree.result(), found))
     if plan.throw and stats.unsolved:

@@ -74,7 +74,7 @@ def initial_state(
     system: System, integrator: Integrator, mu0: Array, t0: Any = 0.0, group: bool = False, g0: PyTree = None
 ) -> StepState:
     """Return the state before the first step; with `group`, it includes the group element g0 (default 1)."""
-    carry = integrator.init(system, mu0)
+    carry = integrator.init(system.anywhere(t0), mu0)
     if group:
         carry = integrator.init_group(system, mu0, carry, *(() if g0 is None else (g0,)))
     held = system.start_control(mu0, t0, integrator.group(carry)) if system.laws else ()

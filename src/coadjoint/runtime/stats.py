@@ -10,6 +10,7 @@ from jaxtyping import Array
 from ..numerics import validation
 from ..numerics.modules import made
 from .gradients.info import reason_of
+from .plan import Plan, method_of
 from .run_state import SolverTotals
 
 
@@ -36,6 +37,8 @@ class Stats(eqx.Module):
         The backend that was selected, and the reason why it was not a faster one. See `backend` and `reason`.
     code : int, default 0
         A number above 0 if XLA computed a run that native code was selected for, when JAX compiled it.
+    order_limit : str, default ""
+        The order along the driver and the reason, if the driver limits the order of the method; else an empty string.
     """
 
     steps: int = eqx.field(static=True)
@@ -47,6 +50,7 @@ class Stats(eqx.Module):
     substeps: float | Array
     chosen: tuple[str, str] = eqx.field(static=True)  # backend and reason when JAX traced the run …
     code: int | Array = 0  # … and the number of the reason if XLA has computed it
+    order_limit: str = eqx.field(static=True, default="")
 
     @property
     def backend(self) -> str:
@@ -64,13 +68,21 @@ class Stats(eqx.Module):
         return not validation.is_traced(self.code) and bool(np.any(np.asarray(self.code) != 0))
 
     @staticmethod
-    def of(totals: SolverTotals, steps: int, members: int, backend: str, reason: str, code: int | Array = 0) -> "Stats":
+    def of(
+        totals: SolverTotals,
+        steps: int,
+        members: int,
+        backend: str,
+        reason: str,
+        code: int | Array = 0,
+        order_limit: str = "",
+    ) -> "Stats":
         """From the `totals` of this number of `members`, with the `backend`, its `reason` and the `code`."""
         t = totals if validation.is_traced(totals) else SolverTotals(*(np.asarray(x).item() for x in totals))
         return made(
             Stats, steps=steps, iterations=t.iterations / members / steps, most_iterations=t.most_iterations,
             residual=t.residual, unsolved=t.unsolved, first_unsolved=t.first_unsolved,
-            substeps=t.substeps / members / steps, chosen=(backend, reason), code=code,
+            substeps=t.substeps / members / steps, chosen=(backend, reason), code=code, order_limit=order_limit,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -79,10 +91,22 @@ class Stats(eqx.Module):
             return f"{self.steps} steps (traced)"
         substeps = f" of {self.substeps:.1f} sub-steps" if self.substeps != 1 else ""
         reason = f"\n  backend   {self.backend}: {self.reason}" if self.reason else f", {self.backend} code"
+        order = f"\n  order     {self.order_limit}" if self.order_limit else ""
         return (
             f"{self.steps} steps{substeps}, {self.iterations:.1f} iterations per step (at most "
-            f"{self.most_iterations}), worst residual {self.residual:.1e}, {self.unsolved} not converged{reason}"
+            f"{self.most_iterations}), worst residual {self.residual:.1e}, {self.unsolved} not converged{reason}{order}"
         )
+
+
+def order_limit(plan: Plan) -> str:
+    """The order along the driver of a plan and the reason, if it limits the order of the method."""
+    if not plan.system.n_noise:
+        return ""
+    claims = plan.integrator.claims
+    order, reason = method_of(plan.driver, "effective_order")(claims.order, claims.strong_commuting)
+    if not reason:
+        return ""
+    return f"none: {reason}" if order is None else f"{order:g} instead of {claims.order}: {reason}"
 
 
 def combine_totals(totals: SolverTotals) -> SolverTotals:

@@ -30,7 +30,7 @@ from .results import Ensemble, RunSummary, Solution, UnsolvedStepError, make_res
 from .run_state import Snapshot, SolverTotals, StepState, TimeGrid, initial_state, take_snapshot, take_step
 from .saved_values import Save
 from .scan import path_of, scan_steps
-from .stats import Stats, combine_totals
+from .stats import Stats, combine_totals, order_limit
 
 _UNSOLVED = (
     "a step did not converge in a run that JAX traces, which has no fallbacks: use a smaller dt, or throw=False, "
@@ -66,7 +66,7 @@ def run_traced(plan: Plan) -> Solution | Ensemble:
         rows = plan.save_at[1] // plan.saved.spacing
         values = jax.tree.map(lambda x: x[rows] if plan.members is None else x[:, rows], values)
     totals = examined(plan, plan.mu0, point)
-    stats = _stats(totals, plan.steps, plan.members or 1, backend, reason, code)
+    stats = _stats(totals, plan.steps, plan.members or 1, backend, reason, code, order_limit(plan))
     values = _checked(plan, stats, values) if plan.throw else values
     reduced = None
     if plan.reduce is not None:
@@ -105,9 +105,11 @@ def _observed(plan: Plan, start: PyTree, values: PyTree) -> PyTree:
 
 
 @eqx.filter_jit
-def _stats(totals: SolverTotals, steps: int, members: int, backend: str, reason: str, code: Array | int) -> Stats:
+def _stats(
+    totals: SolverTotals, steps: int, members: int, backend: str, reason: str, code: Array | int, limit: str
+) -> Stats:
     """How the steps were solved: one program, not one for each sum."""
-    return Stats.of(combine_totals(totals), steps, members, backend, reason, code)
+    return Stats.of(combine_totals(totals), steps, members, backend, reason, code, limit)
 
 
 def _checked(plan: Plan, stats: Stats, values: Snapshot) -> Snapshot:

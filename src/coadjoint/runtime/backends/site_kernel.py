@@ -29,7 +29,7 @@ from ...algebras.product import Product
 from ...drivers import BrownianWindow, Increment, Needs
 from ...integrators.jump_adapted import user_method
 from ...integrators.until import Until
-from ...stabilisers import Reduction, reduced_gradient
+from ...stabilisers import Reduction, Weights, reduced_gradient
 from ...systems import System
 from .. import tuning
 from ..executors import cores
@@ -50,7 +50,7 @@ class SiteSystem:
         self.has_attitude = False
         self.laws = ()
         self.noises, self.n_noise = system.noises, system.n_noise // sites
-        self.is_noisy_sum = system.is_noisy_sum
+        self.is_noisy_sum, self.is_split = system.is_noisy_sum, system.is_split
         self._whole, self._sites, self._numbers = system, sites, numbers  # the site's, if they have an axis of sites
         self.timed, self.has_torque, self._now, self.reduction = system.timed, system.has_torque, system, None
 
@@ -88,14 +88,22 @@ class SiteSystem:
         """The vector of all sites, of which this site has x."""
         return PerSite.whole(x, (x.size * self._sites,))
 
-    def without_stabiliser(self, start: State, canonical: bool = False) -> "SiteSystem":
+    def anywhere(self, t: Array, g: PyTree = None) -> "SiteSystem":
+        """Itself, whose time does not change the carry."""
+        return self
+
+    def reduction_weights(self, mu: State) -> Weights:
+        """The weight of one site; every site has the same one."""
+        return jnp.ones(1) if self.algebra.knows_stabilisers and not self.has_torque else None
+
+    def without_stabiliser(self, start: State, canonical: bool = False, weights: Weights = None) -> "SiteSystem":
         """The system without the part of ∂h in the stabiliser of the state, as `System.without_stabiliser` has it."""
         if not self.algebra.knows_stabilisers:
             return self
         at_zero = self.energy_gradient(jnp.zeros_like(start))
         new = copy.copy(self)
         linear = jnp.where(jnp.isfinite(jnp.sum(at_zero)), at_zero, 0.0)
-        new.reduction = Reduction(linear, start, canonical)
+        new.reduction = Reduction(linear, start, canonical, weights)
         return new
 
     def energy_gradient(self, mu: State) -> Element:

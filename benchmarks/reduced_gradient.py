@@ -57,11 +57,10 @@ def spiral(n):
     return np.stack([np.sqrt(1 - z * z) * np.cos(angle), np.sqrt(1 - z * z) * np.sin(angle), z], axis=1)
 
 
-def vortices(n, even, seed=0):
+def vortices(n, x, seed=0):
     """Point vortices whose Hamiltonian is not homogeneous: log(1 − x·y) without x/|x|."""
     rng = np.random.default_rng(seed)
-    x = unit(even * spiral(n) + (0.03 if even else 1.0) * rng.standard_normal((n, 3)))
-    strength = rng.uniform(0.5, 1.5, n) * np.where(np.arange(n) % 2, 1.0, -1.0)
+    strength = rng.uniform(0.5, 1.5, n) * rng.choice([-1.0, 1.0], n)
 
     def energy(mu):
         place = mu.reshape(n, 3) / strength[:, None]
@@ -82,8 +81,8 @@ def cases():
         "nearly aligned": (*lattice((6, 6), near), 0.05, 2.0),
         "thermal": (*lattice((3, 3, 3), thermal((3, 3, 3))), 0.05, 4.0),
         "random": (*lattice((3, 3, 3), unit(rng.standard_normal((27, 3)))), 0.05, 2.0),
-        "vortices, even": (*vortices(12, True), 0.02, 1.0),
-        "vortices, random": (*vortices(12, False), 0.02, 1.0),
+        "vortices, spread": (*vortices(20, unit(spiral(20) + 0.3 * rng.standard_normal((20, 3)))), 0.02, 1.0),
+        "vortices, random": (*vortices(12, unit(rng.standard_normal((12, 3)))), 0.02, 1.0),
     }
 
 

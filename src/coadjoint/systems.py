@@ -201,7 +201,7 @@ class System(eqx.Module):
         self.torques = tuple(trace.force(name, f, "a state") for name, f in zip(names, torques, strict=True))
         self.dissipation = None if dissipation is None else trace.dissipation(dissipation)
         self.noises = tuple(trace.noise(n) for n in noises)
-        self.is_noisy_sum = bool(self.noises) and sum(count for _, count in algebra.summands) > 1
+        self.is_noisy_sum = bool(self.noises) and self.is_sum
         self.inputs = tuple(dict.fromkeys(trace.inputs))
 
     def _repr_html_(self) -> str:
@@ -223,6 +223,11 @@ class System(eqx.Module):
     def algebra(self) -> LieAlgebra:
         """The Lie algebra."""
         return self._algebra.value
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the algebra is a direct sum."""
+        return sum(count for _, count in self.algebra.summands) > 1
 
     @property
     def fixed_params(self) -> PyTree:

@@ -66,7 +66,10 @@ def test_the_spectrum_does_not_drift_linearly(method, surface, noise, h, n):
 @pytest.mark.parametrize("noise", [True, False], ids=["noise", "no noise"])
 @pytest.mark.parametrize("method", ["isospectral", "exp"])
 def test_the_spectra_of_layers_do_not_drift_linearly(method, noise):
-    """Two coupled layers, of which one is a tenth of the other: each keeps its own spectrum to round-off."""
+    """Two coupled layers, of which one is a tenth of the other: each keeps its own spectrum to round-off.
+
+    The slope of one start is a random number with a standard deviation of about 0.16, so the mean over starts counts.
+    """
     sphere = cj.fluids.Sphere(33)
     flow, algebra = cj.fluids.Flow.create(sphere, 1.0), cj.SU(33) ** 2
     stream = lambda mu: jax.vmap(flow.stream)(algebra.to_matrices(mu))
@@ -79,17 +82,23 @@ def test_the_spectra_of_layers_do_not_drift_linearly(method, noise):
     noises = [cj.salt(jnp.stack([algebra.join(*fields), algebra.join(*fields[::-1])]))] if noise else []
     options = {"side": "right", "gradient": gradient}
     system = cj.System(algebra, lambda mu: 0.5 * mu @ gradient(mu), noises, **options)
-    W = [sphere.matrix(cj.fluids.random_field(sphere, key=k, peak=4, rms=10.0**-k)) for k in range(2)]
-    mu0 = algebra.join(*W)
-    dt = 0.2 / np.linalg.norm(np.asarray(stream(mu0)[0]), 2)
-    options = {"key": 0 if noise else None, "integrator": type(METHODS[method])(), "save_every": 500}
-    sol = cj.solve(system, mu0, t1=10_000 * dt, dt=dt, **options)
-    assert sol.stats.unsolved == 0
-    spectra = np.linalg.eigvalsh(-1j * np.stack([algebra.to_matrices(x) for x in sol.mu]))
-    errors = np.abs(spectra[1:] - spectra[0]).max(axis=2) / np.abs(spectra[0]).max(axis=1)
-    assert errors.max() <= 3e-14
-    slope = np.polyfit(np.log(np.arange(2, 21)), np.log(errors[1:].max(axis=1)), 1)[0]
-    assert slope <= 0.6 or errors.max() <= 5e-15
+    slopes, largest = [], 0.0
+    for start in range(5):
+        keys = 2 * start, 2 * start + 1
+        W = [sphere.matrix(cj.fluids.random_field(sphere, key=k, peak=4, rms=10.0 ** (keys[0] - k))) for k in keys]
+        mu0 = algebra.join(*W)
+        dt = 0.2 / np.linalg.norm(np.asarray(stream(mu0)[0]), 2)
+        options = {"key": start if noise else None, "integrator": type(METHODS[method])(), "save_every": 500}
+        sol = cj.solve(system, mu0, t1=10_000 * dt, dt=dt, **options)
+        assert sol.stats.unsolved == 0
+        spectra = np.linalg.eigvalsh(-1j * np.stack([algebra.to_matrices(x) for x in sol.mu]))
+        errors = np.abs(spectra[1:] - spectra[0]).max(axis=2) / np.abs(spectra[0]).max(axis=1)
+        largest = max(largest, errors.max())
+        slopes.append(np.polyfit(np.log(np.arange(2, 21)), np.log(errors[1:].max(axis=1)), 1)[0])
+    error = np.std(slopes, ddof=1) / np.sqrt(len(slopes))
+    assert largest <= 3e-14
+    assert np.mean(slopes) <= 0.6 or largest <= 5e-15
+    assert np.mean(slopes) + 2 * error < 1.0 or largest <= 5e-15  # no linear growth
 
 
 @pytest.mark.slow

@@ -320,11 +320,11 @@ class GroupMethod(Integrator):
         chosen = getattr(self, "remove_stabiliser", False)
         if chosen is not None:
             return chosen
-        return self._compares_gradients(system) or (not _is_sum(system) and self.reduces_one_body)
+        return self._compares_gradients(system) or (not system.is_sum and self.reduces_one_body)
 
     def _compares_gradients(self, system: System) -> bool:
         """Whether the initial state decides on the reduced gradient: in a product without noise or dissipation."""
-        if getattr(self, "remove_stabiliser", False) is not None or not _is_sum(system):
+        if getattr(self, "remove_stabiliser", False) is not None or not system.is_sum:
             return False
         return not system.is_noisy_sum and not system.is_split
 
@@ -343,10 +343,6 @@ class GroupMethod(Integrator):
         step = self._tau.group(algebra, sigma)
         g = algebra.group_product(g, step) if s == 1 else algebra.group_product(step, g)
         return algebra.group_align(g, start, mu) if s == 1 else algebra.group_align(g, mu, start)
-
-
-def _is_sum(system: System) -> bool:
-    return sum(count for _, count in system.algebra.summands) > 1
 
 
 class OrbitMethod(GroupMethod):

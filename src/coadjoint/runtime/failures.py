@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..integrators.base import GroupMethod
 from ..integrators.jump_adapted import user_method
 from ..numerics import validation
 from ..stabilisers import is_reducible
@@ -39,13 +40,16 @@ def failed_steps(plan: Plan, stats: Stats, where: str = "") -> str:
 def _other_gradient(plan: Plan) -> str:
     """The advice to try the other gradient in a product: the end of a sentence."""
     method, system = user_method(plan.integrator), plan.system
-    several = sum(count for _, count in system.algebra.summands) > 1
     chosen = getattr(method, "remove_stabiliser", False)
-    if not several or chosen is False or not is_reducible(system) or system.has_torque:
+    if not system.is_sum or chosen is False or not is_reducible(system) or system.has_torque:
         return ""
     if chosen:
         return ", or leave out remove_stabiliser=True"
-    if not method.removes_stabiliser(system) or validation.is_traced((system, plan.mu0)):
+    if (
+        not isinstance(method, GroupMethod)
+        or not method.removes_stabiliser(system)
+        or validation.is_traced((system, plan.mu0))
+    ):
         return ""
     first = jnp.asarray(plan.mu0)[0] if plan.mu0_by_member else jnp.asarray(plan.mu0)
     used = bool(np.all(np.asarray(system.anywhere(plan.t0).reduction_weights(first))))

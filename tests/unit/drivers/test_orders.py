@@ -1,5 +1,7 @@
 """The orders of methods along drivers: as reported, and measured."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -72,8 +74,9 @@ def test_recommendations_along_a_driver():
     assert all(row.order is None for row in rough) and "HeunMK" in [row.name for row in rough]
     white = cj.recommend(SYSTEM, driver=cj.Brownian(key=0))
     assert [row.name for row in white] == [row.name for row in cj.recommend(SYSTEM)]
+    array: Any = WAVE
     with pytest.raises(TypeError, match="driver must be a driver such as Increments"):
-        cj.recommend(SYSTEM, driver=WAVE)
+        cj.recommend(SYSTEM, driver=array)
     quiet = cj.System(cj.SO3(), lambda m: 0.5 * m @ (m / INERTIA))
     with pytest.raises(ValueError, match="driver needs a system with noise"):
         cj.recommend(quiet, driver=cj.Brownian(key=0))

@@ -100,6 +100,18 @@ def test_methods(sweeps, method):
     agree(*a_bath(), integrator=METHODS[method])
 
 
+@pytest.mark.parametrize(("turn", "used"), [(0.0, True), (1.0, False)], ids=["parallel", "random"])
+def test_the_gradient_that_the_initial_state_selects(sweeps, turn, used):
+    """Without noise sweeps read it at each site."""
+    rng = np.random.default_rng(0)
+    S0 = np.array([0.6, 0.0, 0.8]) + turn * rng.standard_normal((*SIDES, 3))
+    system, start = cj.models.spin_lattice(SIDES, field=(0.0, 0.0, 0.5), S0=S0)
+    native, _ = agree(system, start)
+    assert native.stats.backend == "native"
+    chosen = run(system, start, integrator=cj.HeunMK(remove_stabiliser=used))
+    np.testing.assert_allclose(native.mu, chosen.mu, rtol=0, atol=2e-15)
+
+
 def test_commutator_free(sweeps):
     """Friction, and flows one after the other."""
     system, start = cj.models.spin_lattice(SIDES)
@@ -143,6 +155,30 @@ def test_an_ensemble_is_many_trajectories(sweeps):
         np.testing.assert_array_equal(many.saved[k], alike.saved[k])
     mean = cj.ensemble(system, start, params=params, reduce=cj.Mean(), **given).reduced["mean"]
     np.testing.assert_allclose(mean, np.mean(many.saved, axis=0), atol=1e-15)
+
+
+def test_given_times_and_reducers_along_time(sweeps, tmp_path):
+    """Irregular times have the states of the whole run; reducers with states agree with NumPy, also resumed."""
+    system, start = a_bath()
+    given = {"members": 3, "t1": STEPS * DT, "dt": DT, "key": 0, "integrator": cj.HeunMK(), "backend": "native"}
+    whole = cj.ensemble(system, start, **given)
+    steps = np.array([0, 1, 4, 5, 11])
+    some = cj.ensemble(system, start, save_at=steps * DT, **given)
+    assert some.stats.backend == "native"
+    np.testing.assert_array_equal(some.mu, whole.mu[:, steps])
+    reduce = {"average": cj.TimeAverage(), "largest": cj.RunningMax()}
+    t, x = steps * DT, whole.mu[:, steps]
+    given |= {"save_at": t, "reduce": reduce}
+    found = cj.ensemble(system, start, **given)
+    assert found.stats.backend == "native"
+    pieces = 0.5 * (x[:, 1:] + x[:, :-1]) * np.diff(t)[:, None]
+    average = np.cumsum(pieces, axis=1).mean(axis=0) / t[1:, None]
+    np.testing.assert_allclose(found.reduced["average"]["mean"][1:], average, rtol=0, atol=1e-14)
+    largest = np.maximum.accumulate(x, axis=1).mean(axis=0)
+    np.testing.assert_allclose(found.reduced["largest"]["mean"], largest, rtol=0, atol=1e-15)
+    cj.ensemble(system, start, **given | {"t1": 5 * DT, "save_at": t[:4]}, out=tmp_path / "run.zarr")
+    resumed = cj.ensemble(system, start, **given, out=tmp_path / "run.zarr", resume=True)
+    jax.tree.map(np.testing.assert_array_equal, resumed.reduced, found.reduced)
 
 
 def test_a_store_goes_on_bit_for_bit(sweeps, tmp_path):

@@ -50,6 +50,7 @@ class SiteSystem:
         self.has_attitude = False
         self.laws = ()
         self.noises, self.n_noise = system.noises, system.n_noise // sites
+        self.is_sum = True
         self.is_noisy_sum, self.is_split = system.is_noisy_sum, system.is_split
         self._whole, self._sites, self._numbers = system, sites, numbers  # the site's, if they have an axis of sites
         self.timed, self.has_torque, self._now, self.reduction = system.timed, system.has_torque, system, None

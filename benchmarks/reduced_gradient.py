@@ -11,7 +11,6 @@ import datetime
 import json
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 
 import coadjoint as cj
@@ -51,26 +50,6 @@ def lattice(shape, S0):
     return cj.models.spin_lattice(shape, field=FIELD, S0=np.reshape(S0, (*np.atleast_1d(shape), 3)))
 
 
-def spiral(n):
-    """Directions spread evenly over the sphere."""
-    z, angle = 1 - (2 * np.arange(n) + 1) / n, np.pi * (1 + 5**0.5) * np.arange(n)
-    return np.stack([np.sqrt(1 - z * z) * np.cos(angle), np.sqrt(1 - z * z) * np.sin(angle), z], axis=1)
-
-
-def vortices(n, x, seed=0):
-    """Point vortices whose Hamiltonian is not homogeneous: log(1 − x·y) without x/|x|."""
-    rng = np.random.default_rng(seed)
-    strength = rng.uniform(0.5, 1.5, n) * rng.choice([-1.0, 1.0], n)
-
-    def energy(mu):
-        place = mu.reshape(n, 3) / strength[:, None]
-        pairs = [(i, j) for i in range(n) for j in range(i)]
-        i, j = np.array(pairs).T
-        return -0.5 / np.pi * (strength[i] * strength[j]) @ jnp.log(1 - jnp.sum(place[i] * place[j], axis=1))
-
-    return cj.System(cj.Product(cj.SO3(), copies=n), energy), (strength[:, None] * x).reshape(-1)
-
-
 def cases():
     """Each system with its initial state, dt and t1."""
     rng = np.random.default_rng(0)
@@ -81,8 +60,6 @@ def cases():
         "nearly aligned": (*lattice((6, 6), near), 0.05, 2.0),
         "thermal": (*lattice((3, 3, 3), thermal((3, 3, 3))), 0.05, 4.0),
         "random": (*lattice((3, 3, 3), unit(rng.standard_normal((27, 3)))), 0.05, 2.0),
-        "vortices, spread": (*vortices(20, unit(spiral(20) + 0.3 * rng.standard_normal((20, 3)))), 0.02, 1.0),
-        "vortices, random": (*vortices(12, unit(rng.standard_normal((12, 3)))), 0.02, 1.0),
     }
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from stepcompiler.jaxprs.interning import Constant, Function
 
@@ -290,3 +291,13 @@ def _fixed_salt(beta: Any) -> Salt:
     if not validation.is_traced(array) and not np.all(np.isfinite(np.asarray(array))):
         raise ValueError("beta must be finite: it has a NaN or an infinity.")
     return Salt(array)
+
+
+@eqx.filter_jit
+def commute(system: Any) -> Bool[Array, ""]:
+    """Whether all brackets of SALT fields vanish, up to round-off."""
+    algebra, size = system.algebra, lambda x: jnp.max(jnp.abs(x))
+    beta = jax.vmap(lambda e: system.noise(jnp.zeros(algebra.shape, algebra.dtype), e))(jnp.eye(system.n_noise))
+    brackets = jax.vmap(lambda a: jax.vmap(lambda b: size(algebra.bracket(a, b)))(beta))(beta)
+    sizes = jax.vmap(size)(beta)
+    return jnp.all(brackets <= 1e-14 * sizes[:, None] * sizes)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from stepcompiler.jaxprs.interning import Constant, Function
 
@@ -16,7 +16,7 @@ from .algebras.cotangent import Cotangent
 from .callables import Tracer, check_params, names_received, received_values
 from .controls import Held, Law, as_holds, trace_law
 from .inputs import Use
-from .noises import HamiltonianNoise, Stirring, is_constant
+from .noises import HamiltonianNoise, Stirring, commute, is_constant
 from .noises import Noise as Noise
 from .noises import Salt as Salt
 from .noises import salt as salt
@@ -263,7 +263,7 @@ class System(eqx.Module):
             return False  # other params may be given, and fields may change in time
         algebra = Affine(self.algebra) if self._stirred else self.algebra
         with jax.ensure_compile_time_eval():
-            return bool(_commute(self._with(_algebra=Constant(algebra), received=frozenset())))
+            return bool(commute(self._with(_algebra=Constant(algebra), received=frozenset())))
 
     @property
     def timed(self) -> bool:
@@ -562,13 +562,3 @@ class System(eqx.Module):
 def _as_list(given: Any) -> Sequence:
     """Several functions or noises as they are given, or one as a list."""
     return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-
-
-@eqx.filter_jit
-def _commute(system: System) -> Bool[Array, ""]:
-    """Whether all brackets of SALT fields vanish, up to round-off."""
-    algebra, size = system.algebra, lambda x: jnp.max(jnp.abs(x))
-    beta = jax.vmap(lambda e: system.noise(jnp.zeros(algebra.shape, algebra.dtype), e))(jnp.eye(system.n_noise))
-    brackets = jax.vmap(lambda a: jax.vmap(lambda b: size(algebra.bracket(a, b)))(beta))(beta)
-    sizes = jax.vmap(size)(beta)
-    return jnp.all(brackets <= 1e-14 * sizes[:, None] * sizes)

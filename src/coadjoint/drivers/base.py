@@ -145,7 +145,7 @@ class PathOrder(NamedTuple):
 
 
 def at_most_second(order: float, reason: str) -> PathOrder:
-    """The order along paths of which methods know one increment per step."""
+    """The order along paths whose increments are all that methods use."""
     return PathOrder(min(order, 2), reason if order > 2 else "")
 
 

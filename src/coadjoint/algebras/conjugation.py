@@ -33,35 +33,41 @@ def conjugated(sigma: Matrix, mu: Matrix) -> Matrix:
 def _conjugated_slope(out, primals, tangents):
     """e^{−σ} δμ e^σ + [w, ω]; eigenvectors are not needed."""
     (sigma, mu), (dsigma, dmu) = primals, tangents
-    n, u = len(mu), pair(exponential(sigma))
+    n, part = len(mu), part_of_exponential(sigma)
+    u = pair(exponential(sigma, part))
     moved = lambda x: product(_pair_dagger(u), product(pair(x), u, Level.DOUBLE), Level.DOUBLE)
     slope = jnp.zeros_like(out) if dmu is None else unpair(moved(dmu), n)
     if dsigma is not None:
-        slope = slope + unpair(skew(product(moved(mu), pair(mean(sigma, dsigma)), Level.DOUBLE)), n)
+        slope = slope + unpair(skew(product(moved(mu), pair(mean(sigma, part, dsigma)), Level.DOUBLE)), n)
     return slope
 
 
-@custom_derivative
-def exponential(sigma: Matrix) -> Matrix:
-    """e^σ of a skew-Hermitian matrix: a Taylor polynomial of σ/2ᵏ, then k squarings."""
-    s, k = _scaled(sigma)
+def part_of_exponential(sigma: Matrix) -> Matrix:
+    """exp(σ/2ᵏ), of which the exponential and its mean are made, as a constant: both have derivatives of their own."""
+    s, _ = _scaled(jax.lax.stop_gradient(sigma))
     one = pair(jnp.eye(len(sigma), dtype=sigma.dtype))
-    series = one + _series(lambda x, j: product(s, x, Level.DOUBLE) / j, s, 2)
-    squared = jax.lax.fori_loop(0, k, lambda _, x: product(x, x, Level.DOUBLE), series)
+    return unpair(one + _series(lambda x, j: product(s, x, Level.DOUBLE) / j, s, 2), len(sigma))
+
+
+@custom_derivative
+def exponential(sigma: Matrix, part: Matrix) -> Matrix:
+    """e^σ of a skew-Hermitian matrix: `part`, a Taylor polynomial of σ/2ᵏ, after k squarings."""
+    _, k = _scaled(sigma)
+    squared = jax.lax.fori_loop(0, k, lambda _, x: product(x, x, Level.DOUBLE), pair(part))
     return jnp.where(k < _MOST_HALVINGS, unpair(squared, len(sigma)), jnp.nan)
 
 
 @exponential.def_rule
 def _exponential_slope(out, primals, tangents):
     """e^σ ω."""
-    return out @ mean(primals[0], tangents[0])
+    return out @ mean(*primals, tangents[0])
 
 
 @custom_derivative
-def mean(sigma: Matrix, x: Matrix) -> Matrix:
+def mean(sigma: Matrix, part: Matrix, x: Matrix) -> Matrix:
     """φ₁(−ad_σ) x = x − ½ [σ, x] + (1/6) [σ, [σ, x]] − … for skew-Hermitian matrices.
 
-    Of a large σ it is the mean of e^{−jσ/N} φ₁(−ad_{σ/N}) x e^{jσ/N} over j = 0 … N − 1, N = 2ᵏ.
+    Of a large σ it is the mean of e^{−jσ/N} φ₁(−ad_{σ/N}) x e^{jσ/N} over j = 0 … N − 1, N = 2ᵏ; `part` = e^{σ/N}.
     """
     s, k = _scaled(sigma)
     X = pair(x)
@@ -75,26 +81,25 @@ def mean(sigma: Matrix, x: Matrix) -> Matrix:
         moved = product(_pair_dagger(u), product(total, u, Level.DOUBLE), Level.DOUBLE)
         return 0.5 * (total + moved), product(u, u, Level.DOUBLE)
 
-    u = jax.lax.cond(k > 0, lambda: pair(exponential(sigma * 2.0 ** -k.astype(float))), lambda: jnp.zeros_like(first))
-    total, _ = jax.lax.fori_loop(0, k, doubled, (first, u))
+    total, _ = jax.lax.fori_loop(0, k, doubled, (first, pair(part)))
     return jnp.where(k < _MOST_HALVINGS, unpair(total, len(sigma)), jnp.nan)
 
 
 @mean.def_rule
 def _mean_slope(out, primals, tangents):
     """φ₁(−ad_σ) x = e^{−σ} D exp(σ) x, whose derivative in σ is that of explicit products."""
-    (sigma, x), (dsigma, dx) = primals, tangents
-    slope = jnp.zeros_like(out) if dx is None else mean(sigma, dx)
+    (sigma, part, x), (dsigma, _, dx) = primals, tangents
+    slope = jnp.zeros_like(out) if dx is None else mean(sigma, part, dx)
     if dsigma is not None:
         explicit = lambda s: expm(-s) @ jax.jvp(expm, (s,), (x,))[1]
         slope = slope + jax.jvp(explicit, (sigma,), (dsigma,))[1]
     return slope
 
 
-@mean.def_transpose(1)
-def _mean_transposed(sigma, ct):
+@mean.def_transpose(2)
+def _mean_transposed(sigma, part, ct):
     """φ₁(−ad_{σᵀ}), since Σ [σ, x]_ij y_ij = Σ x_ij [σᵀ, y]_ij; of y only the skew-Hermitian part meets x."""
-    return mean(sigma.T, 0.5 * (ct - _dagger(ct)))
+    return mean(sigma.T, part.T, 0.5 * (ct - _dagger(ct)))
 
 
 def _scaled(sigma: Matrix) -> tuple[Pair, Array]:

@@ -110,4 +110,4 @@ def with_derivative(algebra: LieAlgebra, f: Callable, sigma: Element) -> Element
 
     c = algebra.coordinates(sigma)
     equation = eqx.filter_closure_convert(equation, c, jnp.ones(()))
-    return algebra.element(implicit(equation, c, True))
+    return algebra.element(implicit(equation, c, True, True))

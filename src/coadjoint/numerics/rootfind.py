@@ -103,7 +103,7 @@ def solve_root(
     - "fixed_point": x ← x − f(x), for f of the form x − g(x); or x ← x − P f(x), with P = `precondition()`.
 
     When that fails and `fallbacks` is set, the root is followed from λ = 0 to λ = 1. Without `dense` no Jacobian is
-    formed, and derivatives are solved for by GMRES. If `fast`, a root not found is just reported.
+    formed, and derivatives are solved for by minimal residuals. If `fast`, a root not found is just reported.
     """
     # One trace serves the iterations, which are not differentiated, and the derivative of the root.
     f = eqx.filter_closure_convert(f, x0, jnp.ones(()))
@@ -143,7 +143,7 @@ def solve_root(
         s = s._replace(last=jnp.zeros_like(x0), known=full(s.x)[1])
     x, last, known = root_residuals((s.x, s.last, s.known))
     return RootResult(
-        implicit(f, x, fast), s.info(left), last, known, None if left is None else s.needs_second_order(tol)
+        implicit(f, x, fast, False), s.info(left), last, known, None if left is None else s.needs_second_order(tol)
     )
 
 
@@ -187,15 +187,18 @@ def _without_derivative(f: Callable) -> Callable:
 
 
 @custom_derivative
-def implicit(f: Callable, x: Vector, fast: bool) -> Vector:
-    """The root x of f(x, 1), to which belong all derivatives of the implicit function theorem, Dx = −(∂f/∂x)⁻¹ Df."""
+def implicit(f: Callable, x: Vector, fast: bool, krylov: bool) -> Vector:
+    """The root x of f(x, 1), to which belong all derivatives of the implicit function theorem, Dx = −(∂f/∂x)⁻¹ Df.
+
+    `krylov`: how the linear equation for Dx is solved (`solve_linearized`).
+    """
     return x
 
 
 @implicit.def_rule
 def _implicit_slope(root, primals, tangents):
     """At the root, not at x, which has no derivative: the rule itself is differentiated."""
-    (f, _, fast), (df, *_) = primals, tangents
+    (f, _, fast, krylov), (df, *_) = primals, tangents
     one = jnp.ones(())
     _, rhs = eqx.filter_jvp(lambda f: f(root, one)[0], (f,), (df,))
 
@@ -204,7 +207,7 @@ def _implicit_slope(root, primals, tangents):
 
     if len(root) <= _WRITTEN_OUT:
         return -_inverse(jax.jacfwd(along)(root), fast)(rhs)
-    return -solve_linearized(f, root, rhs, False)
+    return -solve_linearized(f, root, rhs, False, krylov)
 
 
 def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:

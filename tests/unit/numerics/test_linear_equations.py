@@ -7,7 +7,7 @@ import pytest
 
 from coadjoint.algebras import exponentials
 from coadjoint.algebras.structure import StructureConstants
-from coadjoint.numerics.linear_equations import solve_linearized
+from coadjoint.numerics.linear_equations import minimize_residual, solve_linearized
 from coadjoint.numerics.rootfind import implicit
 
 N = 20
@@ -15,13 +15,14 @@ G = np.random.default_rng(0).standard_normal((N, N)) / np.sqrt(N)
 B = np.random.default_rng(1).standard_normal(N)
 
 
-@pytest.mark.parametrize("size", [0.3, 3.0])  # fixed points converge; they do not, and elimination takes their place
-def test_both_equations_and_their_derivatives(size):
+# Fixed points converge; they do not, and elimination takes their place; the same by minimal residuals.
+@pytest.mark.parametrize(("size", "krylov"), [(0.3, False), (3.0, False), (0.3, True), (3.0, True)])
+def test_both_equations_and_their_derivatives(size, krylov):
     f = lambda scale: lambda x, lam: (x - scale * G @ jnp.tanh(x), None)
     root = 0.1 * B
 
     def one(scale, b, transpose):
-        return solve_linearized(jax.tree_util.Partial(lambda s, x, lam: f(s)(x, lam), scale), root, b, transpose)
+        return solve_linearized(jax.tree_util.Partial(lambda s, x, lam: f(s)(x, lam), scale), root, b, transpose, krylov)
 
     def exact(scale, b, transpose):
         J = jnp.eye(N) - scale * G * (1.0 - jnp.tanh(root) ** 2)
@@ -37,6 +38,13 @@ def test_both_equations_and_their_derivatives(size):
         np.testing.assert_allclose(a, b, rtol=1e-9)
 
 
+def test_minimal_residuals_of_a_singular_equation_are_nan():
+    """A y = b with A = diag(1, …, 1, 0) and b outside of its range."""
+    A = jnp.ones(N).at[-1].set(0.0)
+    assert np.all(np.isnan(minimize_residual(lambda y: A * y, jnp.asarray(B))))
+    assert np.all(minimize_residual(lambda y: A * y, jnp.zeros(N)) == 0.0)
+
+
 def test_a_root_of_many_unknowns_is_differentiable_in_reverse():
     """A step with more than 16 unknowns."""
 
@@ -45,7 +53,7 @@ def test_a_root_of_many_unknowns_is_differentiable_in_reverse():
         x = jnp.asarray(B)
         for _ in range(60):
             x = x - jax.lax.stop_gradient(f(x, 1.0)[0])
-        return jnp.sum(implicit(f, jax.lax.stop_gradient(x), True) ** 2)
+        return jnp.sum(implicit(f, jax.lax.stop_gradient(x), True, False) ** 2)
 
     slope, e = jax.jit(jax.grad(root))(0.2), 1e-5
     np.testing.assert_allclose(slope, (root(0.2 + e) - root(0.2 - e)) / (2 * e), rtol=1e-8)

@@ -69,7 +69,7 @@ def shared_words(kernel: Kernel, shared: Sequence) -> Array:
     out = jax.core.eval_jaxpr(
         kernel.shared_program.jaxpr, kernel.shared_program.consts, *(jnp.asarray(x) for x in as_reals(list(shared)))
     )
-    return jnp.stack(out) if out else jnp.zeros(0)
+    return jnp.concatenate([jnp.ravel(x) for x in out]) if out else jnp.zeros(0)
 
 
 def call(

@@ -6,30 +6,35 @@ import numpy as np
 import pytest
 
 from stepcompiler import Cpu, Signature, compile_step, dynamic_input, jax_calls
+from stepcompiler.arrays.compile import compile_array_step
 
 PAIR = jax.ShapeDtypeStruct((2,), jnp.float64)
 STEPS = 12
 RNG = np.random.default_rng(0)
 
 
-def test_a_backward_kernel_adds_words_to_its_state():
-    """It reads the last row first; the second number of the state grows at every second step."""
+@pytest.mark.parametrize("compiled", [compile_step, compile_array_step], ids=["numbers", "arrays"])
+def test_a_backward_kernel_adds_words_to_its_state(compiled):
+    """It reads the last row first; some numbers of the state grow at every second step."""
     step = lambda shared, member, state, n, path: (shared[0] * state + path, None, jnp.ones((), bool))
+    size, places = 24, (1, *range(5, 20))
+    vector = jax.ShapeDtypeStruct((size,), jnp.float64)
     for width in (1, 4):
-        signature = Signature([dynamic_input(0.5)], [], PAIR, PAIR, backward=True, added=(1,))
-        kernel = compile_step(step, signature, Cpu(width))
-        path, added = RNG.standard_normal((3, STEPS, 2)), RNG.standard_normal((3, STEPS // 2, 1))
+        signature = Signature([dynamic_input(0.5)], [], vector, vector, backward=True, added=places)
+        kernel = compiled(step, signature, Cpu(width))
+        path, added = RNG.standard_normal((3, STEPS, size)), RNG.standard_normal((3, STEPS // 2, len(places)))
         buffers = kernel.allocate(3, STEPS // 2, STEPS)
-        kernel.set_inputs(buffers, shared=[0.5], state=np.ones((3, 2)), path=path)
+        kernel.set_inputs(buffers, shared=[0.5], state=np.ones((3, size)), path=path)
         buffers.added = kernel.layout.arranged(added)
-        kernel.run(buffers, STEPS, 2)
-        x = np.ones((3, 2))
+        for stop in (5, STEPS):
+            kernel.run(buffers, stop, 2)
+        x = np.ones((3, size))
         for n in range(STEPS):
             x = 0.5 * x + path[:, STEPS - 1 - n]
-            x[:, 1] += added[:, n // 2, 0] if n % 2 else 0.0
+            x[:, places] += added[:, n // 2] if n % 2 else 0.0
         np.testing.assert_allclose(kernel.state(buffers)[:3], x, rtol=0, atol=1e-13)
         buffers.n[:], buffers.added = 0, None
-        with pytest.raises(ValueError, match="adds 1 words needs them"):
+        with pytest.raises(ValueError, match=f"adds {len(places)} words needs them"):
             kernel.run(buffers, STEPS, 2)
 
 

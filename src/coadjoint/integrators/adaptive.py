@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from stepcompiler.derivatives import custom_derivative
+
 from ..algebras.base import State
 from ..drivers import Increment, Needs, joined, truncation_bound
 from ..numerics import validation
@@ -173,7 +175,26 @@ class Adaptive(Integrator):
         none = jnp.zeros((), int)
         start = _Progress(mu, carry.inner, none, carry.level, SolveInfo(none, jnp.zeros(()), jnp.ones((), bool), none))
         end = jax.lax.while_loop(going, attempt, start)
-        return end.mu, AdaptiveCarry(end.carry, end.level), end.info
+        return _forward_only(end.mu), AdaptiveCarry(end.carry, end.level), end.info
+
+
+@custom_derivative
+def _forward_only(mu: State) -> State:
+    """The state, whose derivative in reverse raises an error that names the method."""
+    return mu
+
+
+@_forward_only.def_rule
+def _forward_only_slope(out, primals, tangents):
+    return _forward_only(tangents[0])
+
+
+@_forward_only.def_transpose(0)
+def _forward_only_transposed(ct):
+    raise TypeError(
+        "Adaptive has no derivatives in reverse, because the number of its steps is not known when JAX transposes a "
+        "run. Use jax.jvp or jax.jacfwd, or a method with fixed steps."
+    )
 
 
 def _tree(dS: Increment, dt: Float[Array, ""], K: int) -> Increment:

@@ -22,7 +22,7 @@ from .loops import WIDTH, Memory
 from .lowering import Lowering, large_axes, load_flag
 from .storage import SMALL, reachable, stored
 from .terms import Graph, Term
-from .time_loop import Copies, Loop, Words, copies, write_kernel
+from .time_loop import Copies, Loop, Words, additions, copies, write_kernel
 
 _MOST = 10**9  # operations of a step
 
@@ -31,8 +31,6 @@ def compile_array_step(
     step: Callable, signature: Signature, target: Cpu, *, fallback: Callable | None = None
 ) -> Kernel:
     """Compile a loop over the steps of a JAX function of large arrays. The arguments are those of `compile_step`."""
-    if signature.backward or signature.added:
-        raise NotCompilable("A step of large arrays does not run backward in native code.")
     functions = [step] if fallback is None else [step, fallback]
     with np.errstate(all="ignore"):
         programs, reals, saved = traced(functions, signature, _MOST)
@@ -75,6 +73,9 @@ def _written(programs: Sequence, reals: Any, signature: Signature, shared: list[
         patterns = [graph.value(_with_pattern(x, p)) for x, p in zip(shared, signature.shared, strict=True)]
         *out, ok = graph.evaluate(program, [*patterns, *(t for part in given for t in part)])
         graph.block.results = [*out, graph.all_of([*graph.guards, ok])]
+    real = np.concatenate([np.full(x.size, x.dtype == jnp.float64) for x in leaves[1]] or [np.zeros(0, bool)])
+    if not np.all(real[list(signature.added)]):
+        raise NotCompilable("A step of large arrays adds to numbers that are not float64.")
     code, memory = Code(WIDTH), Memory()
     terms = [t for g in graphs for t in reachable([g.block])]
     lowering = Lowering(code, memory, _splits(terms))
@@ -90,11 +91,11 @@ def _written(programs: Sequence, reals: Any, signature: Signature, shared: list[
         for part, places in zip(given, areas, strict=True):
             lowering.known |= {t: lowering.nodes.memory(at, t.dtype) for t, at in zip(part, places, strict=True)}
         _write_attempt(lowering, graph, new, "group.done" if i == len(graphs) - 1 else f"attempt{i + 1}")
-    loop = _surroundings(lowering, read, int(number[0]), new, len(before), width)
+    loop = _surroundings(lowering, read, int(number[0]), new, len(before), signature, width)
     count = lambda arrays: sum(x.size for x in arrays)
     arrays = [x for x, _ in lowering.shared.values()]
     saved = count(new) - count(before)
-    sizes = Sizes(sum(x.size for x in arrays), count(own), count(before), count(row), saved)
+    sizes = Sizes(sum(x.size for x in arrays), count(own), count(before), count(row), saved, len(signature.added))
     text = write_kernel(code, memory, lowering.allocas, loop, sizes, width)
     return _Written(text, arrays, sizes, sum(t.size for t in terms))
 
@@ -114,7 +115,9 @@ def _write_attempt(lowering: Lowering, graph: Graph, new: list[np.ndarray], othe
         code.begin(otherwise)
 
 
-def _surroundings(lowering: Lowering, read: Copies, number: int, new: list[np.ndarray], state: int, width: int) -> Loop:
+def _surroundings(
+    lowering: Lowering, read: Copies, number: int, new: list[np.ndarray], state: int, signature: Signature, width: int
+) -> Loop:
     """The copies before and after a step."""
     code, memory = lowering.code, lowering.memory
     shapes = lowering.loop_shapes
@@ -126,7 +129,8 @@ def _surroundings(lowering: Lowering, read: Copies, number: int, new: list[np.nd
         code, shapes(new[:state]), Words("%memory", str(pending), width, "%lane"), "lane.accept", inward=False
     )
     save = copies(code, shapes(new[state:]), Words("%slots", "%slot.base", width, "%lane"), "lane.save", inward=False)
-    return Loop(uniforms, read, keep, save, number, pending)
+    added = additions(code, signature.added, pending, width, save.block)
+    return Loop(uniforms, read, keep, save, added, signature.backward, number, pending)
 
 
 def _splits(terms: Iterable[Term]) -> dict[int, tuple[int, ...]]:

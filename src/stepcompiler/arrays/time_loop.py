@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from ..kernel import Sizes
 from ..lowering.llvm_builder import Code
-from ..targets.time_loop import ATTRIBUTES
+from ..targets.time_loop import ATTRIBUTES, ROW_BACKWARD, ROW_FORWARD
 from .loops import WIDTH, Memory
 from .nodes import linear_of
 from .storage import SMALL
@@ -57,7 +57,7 @@ step.head:
   %more = icmp slt i64 %n.now, %n1
   br i1 %more, label %step, label %group.done
 step:
-  %row.from = sub i64 %n.now, %base
+$row_from
   %row = add i64 %path.row, %row.from
   %path.base = mul i64 %row, $path_words
   %n.next = add i64 %n.now, 1
@@ -83,6 +83,7 @@ $keep
   br i1 %due, label %lane.save, label %lane.done
 lane.save:
 $save
+$added
   br label %lane.done
 lane.done:
   %lane.next = add i64 %lane, 1
@@ -101,6 +102,31 @@ exit:
   call void @free(ptr %area)
   ret void
 }""")
+
+_ADDITION = Template("""\
+  br label %$label.head
+$label.head:
+  %$label = phi i64 [0, %$block], [%$label.next, %$label.body]
+  %$label.more = icmp slt i64 %$label, $count
+  br i1 %$label.more, label %$label.body, label %$label.exit
+$label.body:
+  %$label.base = mul i64 %slot.row, $row
+  %$label.word = add i64 %$label, $first
+  %$label.scaled = mul i64 %$label.word, $width
+  %$label.far = add i64 %$label.base, %$label.scaled
+  %$label.from = add i64 %$label.far, %lane
+  %$label.from.at = getelementptr double, ptr %added, i64 %$label.from
+  %$label.near = mul i64 %$label, $width
+  %$label.to = add i64 %$label.near, $state
+  %$label.own = add i64 %$label.to, %lane
+  %$label.to.at = getelementptr double, ptr %memory, i64 %$label.own
+  %$label.more.word = load double, ptr %$label.from.at, align 8
+  %$label.old = load double, ptr %$label.to.at, align 8
+  %$label.sum = fadd double %$label.old, %$label.more.word
+  store double %$label.sum, ptr %$label.to.at, align 8
+  %$label.next = add i64 %$label, 1
+  br label %$label.head
+$label.exit:""")
 
 
 class Copies(NamedTuple):
@@ -126,6 +152,8 @@ class Loop(NamedTuple):
     read: Copies
     keep: Copies
     save: Copies
+    added: list[str]  # the lines that add words of a saved step to the new state
+    backward: bool  # whether the rows of the path are read from the last to the first
     number: int
     pending: int  # the new states of a group
 
@@ -190,6 +218,22 @@ def _copy(
     return block
 
 
+def additions(code: Code, added: Sequence[int], pending: int, width: int, block: str) -> list[str]:
+    """The lines that add the words of a row to words of the new state, in a loop for each run of neighbours."""
+    lines, first = [], 0
+    while first < len(added):
+        last = first + 1
+        while last < len(added) and added[last] == added[last - 1] + 1:
+            last += 1
+        label = code.fresh("add")
+        lines += _ADDITION.substitute(
+            label=label, block=block, count=last - first, first=first, row=len(added) * width, width=width,
+            state=pending + added[first] * width,
+        ).splitlines()  # fmt: skip
+        block, first = f"{label}.exit", last
+    return lines
+
+
 def _sum(name: str, linear: tuple[int, tuple[int, ...]], labels: Sequence[str]) -> list[str]:
     """The lines that compute a linear function of indices."""
     lines, total = [], str(linear[0])
@@ -213,7 +257,8 @@ def write_kernel(code: Code, memory: Memory, allocas: Sequence[str], loop: Loop,
         constants="\n".join(_constant(i, x) for i, (_, x) in enumerate(memory.constants)),
         bytes=8 * end + _LINE, allocas="\n".join(allocas), copied="\n".join(copied), number=loop.number,
         uniform="\n".join(loop.uniforms.lines), before=loop.uniforms.block, read="\n".join(loop.read.lines),
-        keep="\n".join(loop.keep.lines), save="\n".join(loop.save.lines), body="\n".join(code.written()),
+        keep="\n".join(loop.keep.lines), save="\n".join(loop.save.lines), added="\n".join(loop.added),
+        row_from=ROW_BACKWARD if loop.backward else ROW_FORWARD, body="\n".join(code.written()),
         state_words=sizes.state * width, own_words=sizes.member * width, path_words=sizes.path * width,
         saved_words=sizes.saved * width, width=width, pending=loop.pending, state_bytes=8 * sizes.state * width,
     )  # fmt: skip

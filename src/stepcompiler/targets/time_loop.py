@@ -85,11 +85,11 @@ $from
   %row.words = mul i64 %row, $path_words
   %row.scaled = mul i64 %row.words, $stride
   %row.base = add i64 %row.scaled, $lane""")
-_BACKWARD = """\
+ROW_BACKWARD = """\
   %row.passed = sub i64 %n.now, %base
   %row.last = sub i64 %rows, 1
   %row.from = sub i64 %row.last, %row.passed"""
-_FORWARD = "  %row.from = sub i64 %n.now, %base"
+ROW_FORWARD = "  %row.from = sub i64 %n.now, %base"
 _DRAW = Template("""\
   %odd.bit = and i64 %n.now, 1
   %odd = icmp eq i64 %odd.bit, 1
@@ -266,7 +266,7 @@ def _path(memory: "Memory", path: list[Value], draw: Draw | None, backward: bool
     """
     code, target = memory.code, memory.target
     if draw is None:
-        start = _BACKWARD if backward else _FORWARD
+        start = ROW_BACKWARD if backward else ROW_FORWARD
         row = _ROW.substitute({"from": start}, path_words=len(path), stride=target.stride, lane=target.lane)
         return [row, *memory.read(path, "%path", "%row.base")] if path else [], []
     after, kept = [], []

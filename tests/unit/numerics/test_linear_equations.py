@@ -22,7 +22,9 @@ def test_both_equations_and_their_derivatives(size, krylov):
     root = 0.1 * B
 
     def one(scale, b, transpose):
-        return solve_linearized(jax.tree_util.Partial(lambda s, x, lam: f(s)(x, lam), scale), root, b, transpose, krylov)
+        return solve_linearized(
+            jax.tree_util.Partial(lambda s, x, lam: f(s)(x, lam), scale), root, b, transpose, krylov
+        )
 
     def exact(scale, b, transpose):
         J = jnp.eye(N) - scale * G * (1.0 - jnp.tanh(root) ** 2)

@@ -1,7 +1,9 @@
 """Steps of large arrays as native loops: point vortices whose energy is a sum over all pairs."""
 
 import time
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -90,3 +92,24 @@ def test_a_hundred_vortices_cost_less_than_with_numpy():
     numpy = 4 * (time.process_time() - begin) / 200
     assert native < 60e-6
     assert native < numpy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("write", "method"), [("products", cj.RKMK("rk4")), ("distances", cj.HeunMK())])
+def test_gradients_are_native_and_agree_with_xla(loops, write, method):
+    """With respect to the start, params and increments; beside a scan of XLA."""
+    system, start = vortices(8, write)
+
+    def number(x, adjoint):
+        here = cj.System(
+            system.algebra, lambda mu, p: p * system.h(mu), [cj.salt(np.linspace(0, 0.1, 24))], params=x[1]
+        )
+        run = cj.solve(
+            here, x[0], dt=0.02, steps=6, save_every=2, driver=cj.Increments(x[2]), integrator=method, adjoint=adjoint
+        )
+        return jnp.sum(jnp.sin(run.mu))
+
+    x = jnp.asarray(start), jnp.asarray(1.2), jnp.full((6, 1), 0.1)
+    native, xla = (jax.jit(jax.value_and_grad(partial(number, adjoint=a)))(x) for a in ("native", "xla"))
+    for a, b in zip(jax.tree.leaves(native), jax.tree.leaves(xla), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)

@@ -27,7 +27,6 @@ from ..run_state import Snapshot, StepState, raw_snapshot, try_step
 from .base import NotSupported, attempt_native
 from .path_sampling import drawing
 
-OPERATIONS = tuning.Tuning.native_operations
 _FULL = 3  # times as many in a full kernel, beside which a step by XLA is slow
 WIDTH = 8  # members in SIMD lanes on a CPU
 

@@ -4,7 +4,7 @@ The adjoint of a step is the vector–Jacobian product of its program, in which 
 arguments: the forward pass has solved them. The forward pass saves the inputs of the adjoint.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ from jax.extend import core as jex
 from jaxtyping import Array
 
 from stepcompiler import jax_calls
+from stepcompiler.arrays.compile import compile_array_step
 from stepcompiler.cache import LRUCache
 from stepcompiler.compile import compile_step
-from stepcompiler.errors import NotCompilable
+from stepcompiler.errors import NotCompilable, TooLarge
 from stepcompiler.jaxprs.named_values import with_named_arguments, with_named_results
 from stepcompiler.kernel import Kernel, Signature, dynamic_input
 from stepcompiler.lowering.complex_lowering import as_reals
@@ -25,13 +26,14 @@ from stepcompiler.targets.cpu import Cpu
 
 from ...integrators.implicit import from_near
 from ...numerics.rootfind import ROOT
+from .. import tuning
 from ..backends.base import NotSupported, attempt_native
-from ..backends.step_kernels import OPERATIONS, WIDTH
+from ..backends.step_kernels import WIDTH
 from ..run_state import SolverTotals
 from .layout import count_words, struct
 from .program import Program
 
-_ADJOINT_OPERATIONS = 2 * OPERATIONS  # of an adjoint, which has several times those of a step
+_ADJOINT = 2  # times as many operations as of a step, of which an adjoint has several times those
 _INTEGER = jax.ShapeDtypeStruct((), jnp.int64)
 
 
@@ -109,16 +111,26 @@ class Kernels:
         run = with_named_results(self._traced[0], ROOT)
         return [struct(x) for x in jax.eval_shape(run, *self._traced[0].in_avals)[1]]
 
-    def _compile(self, *steps: Any, signature: Signature, limit: int) -> Kernel:
-        """A kernel that JAX can call; steps: the usual one, and one without its shortcuts."""
+    def _compile(self, *steps: Any, signature: Signature, size: int) -> Kernel:
+        """A kernel that JAX can call; steps: the usual one, and one without its shortcuts.
+
+        It is written number by number, and if that is too long, as loops over the elements of arrays.
+        """
         target = Cpu(self.variant.width)
-        kernel = compile_step(steps[0], signature, target, max_operations=limit)
+        most = size * tuning.current().native_operations
+        write: Callable[..., Kernel] = partial(compile_step, max_operations=most)
+        try:
+            kernel = write(steps[0], signature, target)
+        except TooLarge:
+            if self.program.has_matrix_products:
+                raise
+            write = compile_array_step
+            kernel = write(steps[0], signature, target)
         made: list[Kernel | None] = []
 
         def full() -> Kernel | None:
             if not made:
-                again = partial(compile_step, steps[0], signature, target, fallback=steps[-1], max_operations=limit)
-                found = attempt_native(again)
+                found = attempt_native(partial(write, steps[0], signature, target, fallback=steps[-1]))
                 if isinstance(found, NotSupported) or found.path_columns != kernel.path_columns:
                     made.append(None)
                 else:
@@ -148,7 +160,7 @@ class Kernels:
         everything = tuple(range(count_words(self.rows)))
         signature = Signature(self.shared_patterns, self.own_shapes, (self.parts, self.totals), self.rows, everything)
         steps = [partial(step, program) for program in self._traced]
-        return self._compile(*steps, signature=signature, limit=OPERATIONS)
+        return self._compile(*steps, signature=signature, size=1)
 
     @cached_property
     def run(self) -> Kernel:
@@ -165,7 +177,7 @@ class Kernels:
             for x in as_reals([*parts, *row, *roots]):
                 size = int(np.prod(jnp.shape(x), dtype=int))
                 mine = columns[(columns >= at) & (columns < at + size)] - at
-                out += [jnp.ravel(x)[mine]] if len(mine) else []
+                out += [jnp.ravel(x)] if len(mine) == size else [jnp.ravel(x)[mine]] if len(mine) else []
                 at += size
             return out
 
@@ -230,7 +242,7 @@ class Kernels:
             [*self.shared_patterns, dynamic_input(np.int64(0))], self.own_shapes, (floats, sums), path,
             self._saved_columns, backward=True, added=self._added_words,
         )  # fmt: skip
-        return self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
+        return self._compile(step, signature=signature, size=_ADJOINT)
 
     @property
     def _added_words(self) -> tuple[int, ...]:
@@ -259,7 +271,7 @@ class Kernels:
             return new, [new[at[i]] for i in self.program.saved], jnp.ones((), bool)
 
         signature = Signature(self.shared_patterns, [*self.own_shapes, *slopes], floats, path, columns)
-        kernel = self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
+        kernel = self._compile(step, signature=signature, size=_ADJOINT)
         if kernel.path_columns != columns:
             raise NotCompilable("The tangent of a step reads what its adjoint does not.")
         return kernel
@@ -279,7 +291,7 @@ class Kernels:
             return new, list(state), jnp.ones((), bool)
 
         signature = Signature(self.shared_patterns, [*self.own_shapes, *slopes], floats, path, columns)
-        return self._compile(step, signature=signature, limit=_ADJOINT_OPERATIONS)
+        return self._compile(step, signature=signature, size=_ADJOINT)
 
     @property
     def _tangent_inputs(self) -> tuple:
@@ -316,7 +328,7 @@ class Kernels:
             ((floats, sums), (floats, sums)), (self.parts, self.rows, self.roots, along, floats), columns,
             backward=True, added=self._added_words,
         )  # fmt: skip
-        kernel = self._compile(step, signature=signature, limit=2 * _ADJOINT_OPERATIONS)
+        kernel = self._compile(step, signature=signature, size=2 * _ADJOINT)
         if kernel.path_columns != columns:
             raise NotCompilable("The second derivative of a step reads what its adjoint does not.")
         return kernel

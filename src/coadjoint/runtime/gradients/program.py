@@ -94,6 +94,11 @@ class Program:
 
     # Steps.
 
+    @property
+    def has_matrix_products(self) -> bool:
+        """Whether steps multiply large matrices, which XLA does better."""
+        return self.statics.algebra.is_matrix_conjugation
+
     def system(self, numbers: Sequence) -> System:
         """The system with these numbers."""
         return eqx.combine(jax.tree.unflatten(self.structure, list(numbers)), self.statics)

@@ -168,7 +168,7 @@ def params_by_member(x):
 @case
 def a_function_that_is_saved(x):
     run = cj.solve(noisy(x), x["mu0"], dt=0.05, steps=4, key=1, save=lambda mu, p: {"h": mu @ (mu * p)})
-    return jnp.sum(jnp.sin(run.values["h"]))
+    return jnp.sum(jnp.sin(run.saved["h"]))
 
 
 @case
@@ -185,7 +185,7 @@ def a_heat_bath(x):
 
 @case
 def friction(x):
-    return end(cj.double_bracket(body(x["p"]), 0.2), x["mu0"])
+    return end(cj.double_bracket(body(x["p"]), friction=0.2), x["mu0"])
 
 
 @case

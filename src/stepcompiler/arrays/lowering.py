@@ -85,7 +85,8 @@ class Lowering:
         else:
             at = to.reshape(split)
             nest.lane_axis = len(sizes) - 1 if sizes else None
-        nest.write([Output(node, at.ravel()[index]) for index, node in parts])
+        if at.size:
+            nest.write([Output(node, at.ravel()[index]) for index, node in parts])
         return self.nodes.memory(at.reshape(x.shape), x.dtype)
 
     def _split(self, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -191,6 +191,9 @@ class Graph:
         cond_constants, body_constants, init = loop.split(xs)
         if loop.cond.jaxpr.outvars[0].aval.shape:
             raise NotCompilable.operation("while", " with a condition for each element")
+        (begins,), _ = self._inside(Block(), loop.cond, [*cond_constants, *init])
+        if begins.name == "constant" and not begins.value:
+            return list(init)
         state = [Term("input", (), x.shape, x.dtype, body) for x in (*init, self.value(np.True_))]
         body.terms += state
         (going,), _ = self._inside(body, loop.cond, [*cond_constants, *state[:-1]])

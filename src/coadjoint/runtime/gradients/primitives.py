@@ -88,7 +88,12 @@ def _saved_bytes(program: Program, keep: int, columns: tuple) -> int:
     """Return the shapes that the forward pass saves for the adjoint."""
     if not keep:
         return 8 * program.steps * len(columns)
-    return 8 * -(-program.steps // keep) * (count_words(jax.tree.leaves(program.state)) + N_TOTALS)
+    return 8 * -(-program.steps // keep) * _checkpoint_words(program)
+
+
+def _checkpoint_words(program: Program) -> int:
+    """The words of a saved state: those of a step, and the totals of the kernel."""
+    return count_words(jax.tree.leaves(program.state)) + N_TOTALS - 1
 
 
 def _zeros(xs: Sequence) -> list:
@@ -240,8 +245,7 @@ def _run_shapes(*avals: Any, program: Program, members: Any, **_: Any) -> list:
 
 
 def _taped_shapes(*avals: Any, program: Program, members: Any, keep: int, columns: tuple, **_: Any) -> list:
-    words = count_words(jax.tree.leaves(program.state)) + N_TOTALS
-    shape = (-(-program.steps // keep), words) if keep else (program.steps, len(columns))
+    shape = (-(-program.steps // keep), _checkpoint_words(program)) if keep else (program.steps, len(columns))
     return _led([*shapes_of(program), jax.ShapeDtypeStruct(shape, jnp.int64)], members)
 
 

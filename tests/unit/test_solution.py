@@ -149,6 +149,7 @@ def test_to_xarray_of_saved_values():
     data = run(save=pieces_of, save_every=10).to_xarray()
     shapes = {name: value.shape for name, value in data.data_vars.items()}
     assert shapes == {"saved_x": (11,), "saved_pair_0": (11, 2), "saved_pair_1": (11,)}  # as in a store
+    assert data["saved_pair_0"].dims == ("time", "pair_0_index")
     assert all(value.dims[0] == "time" for value in data.data_vars.values())
 
 

@@ -14,6 +14,7 @@ from .increments import calibrate_increments as calibrate_increments
 from .noise import CalibratedNoise as CalibratedNoise
 from .noise import load_noise as load_noise
 from .observations import Gaussian as Gaussian
+from .observations import GaussianError as GaussianError
 from .observations import LogDensity as LogDensity
 from .observations import Observation as Observation
 from .observations import VonMisesFisher as VonMisesFisher

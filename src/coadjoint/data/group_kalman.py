@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Complex, Float
+from jaxtyping import Array, Float, PyTree
 
 from stepcompiler.jaxprs.interning import Constant
 
@@ -16,11 +16,12 @@ from ..numerics import validation
 from ..runtime.lapack_lock import run_exclusive
 from ..runtime.saved_values import MemberFunction
 from ..systems import System
+from .anomalies import Anomalies, anomalies, dagger, in_batches
 from .filtering import Filter, Problem, Row
 from .filtering_state import FilterError, FilterState, Members, Segment
-from .observations import Gaussian, Observation
+from .observations import NormalErrors, Observation
 from .particle_filter import check_finite
-from .windows import PERTURBATIONS, Windows
+from .windows import PERTURBATIONS
 
 
 class GroupKalman(Filter):
@@ -35,18 +36,22 @@ class GroupKalman(Filter):
 
         a_i = Y_i (Y_iᵀ Y_i + R)⁻¹ (y + ε_i − H(μ_i)),   ξ_i = Σ_j a_ij η_j,   μ_i ← flow(ξ_i, μ_i).
 
-    Unknown parameters are estimated by the same coefficients. The evidence is that of normally distributed forecasts of
-    the observations.
+    If the system leaves its orbits by a torque, dissipation or stirring, the default is a straight update of the state,
+    μ_i ← μ_i + Σ_j a_ij (μ_j − μ̄)/√(N − 1), with the response along the same directions. Group elements move by
+    elements ζ_j with g_j = ḡ exp(ζ_j) for a mean ḡ, or exp(ζ_j) ḡ for right-invariant systems, and by the same
+    coefficients. So do unknown parameters. The evidence is that of normally distributed forecasts of the observations.
 
     Parameters
     ----------
-    observation : Gaussian
+    observation : Gaussian or GaussianError
         The observed function of the state, and the covariance R of its errors.
     members : int, default 100
         The number N of members.
     ridge : float, optional
         The ridge parameter, relative to the mean squared singular value of ξ ↦ ad*_ξ μ. The default is dim/(10 N) for
         an algebra of dimension dim, at most 0.1. So the ridge shrinks the gains by less than the sampling errors.
+    on_orbits : bool, optional
+        Whether updates keep members on their orbits. The default is True unless the system leaves its orbits.
     lag : int, default 0
         The number of earlier observation times whose states each observation corrects, for a smoother. Each costs as
         much as the filter.
@@ -67,37 +72,44 @@ class GroupKalman(Filter):
     (1, 3)
     """
 
-    def __init__(self, observation: Observation, members: int = 100, *, ridge: float | None = None, lag: int = 0):
+    def __init__(
+        self,
+        observation: Observation,
+        members: int = 100,
+        *,
+        ridge: float | None = None,
+        on_orbits: bool | None = None,
+        lag: int = 0,
+    ):
         super().__init__(observation, members, lag)
-        if not isinstance(observation, Gaussian):
+        if not isinstance(observation, NormalErrors):
             raise TypeError(
-                f"GroupKalman needs an observation with normally distributed errors, cj.data.Gaussian, not "
-                f"{type(observation).__name__}: use ParticleFilter for other distributions."
+                "GroupKalman needs an observation with normally distributed errors, cj.data.Gaussian or GaussianError, "
+                f"not {type(observation).__name__}: use ParticleFilter for other distributions."
             )
         validation.count("members", members, least=3)
         self.ridge = None if ridge is None else validation.positive("ridge", ridge)
+        if on_orbits not in (None, True, False):
+            raise TypeError(f"on_orbits must be True, False or None, not {on_orbits!r}.")
+        self.on_orbits = on_orbits
 
     def _settings(self) -> dict[str, Any]:
-        return {"ridge": self.ridge}
+        return {"ridge": self.ridge, "on_orbits": self.on_orbits}
 
-    def _elements(self, algebra: LieAlgebra, mu: np.ndarray) -> np.ndarray:
-        """The elements of the anomalies of members μ."""
-        ridge = min(0.1, 0.1 * algebra.dim / self.members) if self.ridge is None else self.ridge
-        return elements_of_anomalies(algebra, mu, ridge)
+    def _moves_on_orbits(self, system: System) -> bool:
+        return not system.leaves_orbit if self.on_orbits is None else self.on_orbits
 
-    def _check(self, system: System) -> None:
-        if system.has_attitude:
-            raise ValueError(
-                "GroupKalman moves the state only, and this system depends on the group element g. Use ParticleFilter, "
-                "or a semidirect product whose advected vectors are the rows of g."
-            )
+    def _anomalies(self, problem: Problem, members: Members) -> Anomalies:
+        """The anomalies of members."""
+        system, ridge = problem.system, self.ridge
+        if ridge is None:
+            ridge = min(0.1, 0.1 * system.algebra.dim / self.members)
+        return anomalies(system.algebra, members, ridge if self._moves_on_orbits(system) else None, system.sign)
 
     def _start(self, problem: Problem, state: FilterState) -> FilterState:
         """Save the data of the orbits of the members."""
         algebra, mu = problem.system.algebra, state.members.mu
-        if problem.windows.group:
-            raise ValueError("GroupKalman moves the state only: use ParticleFilter with group=True.")
-        if problem.system.leaves_orbit:
+        if problem.system.leaves_orbit or not self._moves_on_orbits(problem.system):
             return state
         if algebra.is_matrix_conjugation:
             return state._replace(orbits=(np.linalg.eigvalsh(-1j * mu),))
@@ -114,118 +126,73 @@ class GroupKalman(Filter):
         empty = np.zeros((self.members, 0))
         segment = Segment(np.array(first), np.array(steps), start, empty[:, :, None], empty)
         segments = (*state.segments, segment)[-self.lag :] if self.lag else ()
-        a, theta, eta, evidence = self._coefficients(problem, members, k)
-        new = self._moved(problem, members, a, theta, eta, state.orbits)
+        own = self._anomalies(problem, members)
+        a, evidence = self._coefficients(problem, members, own, k)
+        new = _moved(problem, members, a, own, state.orbits)
         segments = tuple(s._replace(start=self._corrected(problem, s.start, a, state.orbits)) for s in segments)
         check_finite(new)
         return state._replace(segments=segments, members=new, log_evidence=state.log_evidence + evidence), row
 
-    def _coefficients(
-        self, problem: Problem, members: Members, k: int
-    ) -> tuple[Float[np.ndarray, "N N"], tuple[np.ndarray, ...], np.ndarray, float]:
-        """The coefficients a, the anomalies of params and of states, and the log evidence."""
-        windows, predicted, N = problem.windows, problem.observation.predicted, self.members
-        assert predicted is not None and isinstance(self.observation, Gaussian)
-        n, shape = int(problem.ends[k]), problem.y.shape[1:]
-        H = windows.evaluate(predicted, members, n).reshape(N, -1)
-        if not np.all(np.isfinite(H)):
-            raise FilterError("the function of the observation is not finite at the states of the forecast.")
-        R = self.observation._error_covariance(shape)
-        eta = self._elements(problem.system.algebra, members.mu)
-        theta = tuple((x - x.mean(axis=0)) / np.sqrt(N - 1) for x in members.params)
-        Y = _response_matrices(windows, predicted, members, eta, theta, windows.time(n))
-        noise = problem.draws.normals(k, 0, PERTURBATIONS, len(R), 0, 1)[:, 0] @ np.linalg.cholesky(R).T
-        y = problem.y[k].ravel()
-        innovation = y + noise - noise.mean(axis=0) - H
-        S = np.swapaxes(Y, 1, 2) @ Y + R
-        a = (Y @ np.linalg.solve(S, innovation[:, :, None]))[:, :, 0]
-        spread = (H - H.mean(axis=0)) / np.sqrt(N - 1)
-        total = spread.T @ spread + R
-        mean_error = y - H.mean(axis=0)
-        _, log_det = np.linalg.slogdet(total)
-        quadratic = mean_error @ np.linalg.solve(total, mean_error)
-        return a, theta, eta, float(-0.5 * (quadratic + log_det + len(R) * np.log(2 * np.pi)))
-
     def _corrected(self, problem: Problem, members: Members, a: np.ndarray, orbits: tuple) -> Members:
         """Earlier members, moved by the same coefficients of their own anomalies."""
-        N = self.members
-        theta = tuple((x - x.mean(axis=0)) / np.sqrt(N - 1) for x in members.params)
-        eta = self._elements(problem.system.algebra, members.mu)
-        return self._moved(problem, members, a, theta, eta, orbits)
+        return _moved(problem, members, a, self._anomalies(problem, members), orbits)
 
-    def _moved(
-        self, problem: Problem, members: Members, a: np.ndarray, theta: tuple, eta: np.ndarray, orbits: tuple
-    ) -> Members:
-        """The members after the group action, on the orbits on which they started."""
-        algebra = problem.system.algebra
-        xi = np.tensordot(a, eta, 1)
+    def _coefficients(
+        self, problem: Problem, members: Members, own: Anomalies, k: int
+    ) -> tuple[Float[np.ndarray, "N N"], float]:
+        """The coefficients a of the anomalies, and the log evidence."""
+        windows, error, N = problem.windows, problem.observation.error, self.members
+        assert error is not None and isinstance(self.observation, NormalErrors)
+        n, y = int(problem.ends[k]), problem.y[k]
+        e = windows.evaluate(error, members, n, y)
+        if not np.all(np.isfinite(e)):
+            raise FilterError("the function of the observation is not finite at the states of the forecast.")
+        R = self.observation._error_covariance((e.shape[1],))
+        Y = _response_matrices(problem, members, own, y, windows.time(n))
+        noise = problem.draws.normals(k, 0, PERTURBATIONS, len(R), 0, 1)[:, 0] @ np.linalg.cholesky(R).T
+        innovation = e + noise - noise.mean(axis=0)
+        S = np.swapaxes(Y, 1, 2) @ Y + R
+        a = (Y @ np.linalg.solve(S, innovation[:, :, None]))[:, :, 0]
+        mean = e.mean(axis=0)
+        spread = (e - mean) / np.sqrt(N - 1)
+        total = spread.T @ spread + R
+        _, log_det = np.linalg.slogdet(total)
+        return a, float(-0.5 * (mean @ np.linalg.solve(total, mean) + log_det + len(R) * np.log(2 * np.pi)))
+
+
+def _moved(problem: Problem, members: Members, a: np.ndarray, own: Anomalies, orbits: tuple) -> Members:
+    """The members after the update, with given eigenvalues or Casimirs if the system conserves them."""
+    algebra = problem.system.algebra
+    if own.eta is None:
+        assert own.straight is not None
+        mu = members.mu + np.tensordot(a, own.straight, 1)
+    else:
         known = orbits if orbits and not algebra.is_matrix_conjugation else None
-        mu = np.asarray(run_exclusive(_flows, Constant(algebra), xi, members.mu, known))
-        if orbits and algebra.is_matrix_conjugation:
-            _, V = np.linalg.eigh(-1j * mu)
-            mu = 1j * (V * orbits[0][:, None, :]) @ _dagger(V)
-            mu = 0.5 * (mu - _dagger(mu))
-        params = tuple(x + np.tensordot(a, d, 1) for x, d in zip(members.params, theta, strict=True))
-        return Members(mu, None, params)
-
-
-def elements_of_anomalies(algebra: LieAlgebra, mu: np.ndarray, ridge: float) -> np.ndarray:
-    """Elements η_j with ad*_{η_j} μ_j ≈ μ_j − μ̄, centred and divided by √(N − 1)."""
-    anomalies = mu - mu.mean(axis=0)
-    eta = (_by_eigenvectors if algebra.is_matrix_conjugation else _by_coordinates)(algebra, mu, anomalies, ridge)
-    return (eta - eta.mean(axis=0)) / np.sqrt(len(mu) - 1)
-
-
-def _by_eigenvectors(
-    algebra: LieAlgebra, mu: Complex[np.ndarray, "N n n"], anomalies: np.ndarray, ridge: float
-) -> Complex[np.ndarray, "N n n"]:
-    """Ridge regression for ad*_η W = [W, η], which is diagonal in the eigenvectors of W."""
-    w, V = np.linalg.eigh(-1j * mu)
-    D = _dagger(V) @ anomalies @ V
-    rates = 1j * (w[:, :, None] - w[:, None, :])
-    size = np.mean(np.abs(rates) ** 2, axis=(1, 2), keepdims=True)
-    bottom = np.abs(rates) ** 2 + ridge * size
-    X = np.conj(rates) * D / np.where(bottom > 0, bottom, 1.0)
-    X = V @ X @ _dagger(V)
-    return 0.5 * (X - _dagger(X))
-
-
-def _by_coordinates(algebra: LieAlgebra, mu: np.ndarray, anomalies: np.ndarray, ridge: float) -> np.ndarray:
-    """Ridge regression for ad*_η μ = −J(μ) η in coordinates, one member after the other."""
-    constant = Constant(algebra)
-    found = []
-    for m, d in zip(mu, anomalies, strict=True):
-        J, c = map(np.asarray, _poisson(constant, m, d))
-        square = J.T @ J
-        size = np.trace(square) / len(J)
-        found.append(-np.linalg.solve(square + ridge * (size if size > 0 else 1.0) * np.eye(len(J)), J.T @ c))
-    return np.asarray(_elements(constant, jnp.asarray(np.stack(found))))
+        mu = np.asarray(run_exclusive(_flows, Constant(algebra), np.tensordot(a, own.eta, 1), members.mu, known))
+    if orbits and algebra.is_matrix_conjugation:
+        _, V = np.linalg.eigh(-1j * mu)
+        mu = 1j * (V * orbits[0][:, None, :]) @ dagger(V)
+        mu = 0.5 * (mu - dagger(mu))
+    g = members.g
+    if own.zeta is not None:
+        moves = np.tensordot(a, own.zeta, 1)
+        g = jax.tree.map(np.asarray, run_exclusive(_turned, Constant(algebra), moves, g, problem.system.sign))
+    params = tuple(x + np.tensordot(a, d, 1) for x, d in zip(members.params, own.theta, strict=True))
+    return Members(mu, g, params)
 
 
 def _response_matrices(
-    windows: Windows, predicted: MemberFunction, members: Members, eta: np.ndarray, theta: tuple, t: np.ndarray
+    problem: Problem, members: Members, own: Anomalies, y: np.ndarray, t: np.ndarray
 ) -> Float[np.ndarray, "N N m"]:
-    """Y_i: the derivative of the observation of member i along anomaly j."""
+    """Y_i: minus the derivative of the error of the observation of member i along anomaly j."""
+    windows = problem.windows
     rebuild = windows.params_rebuilder()
     return np.asarray(
         run_exclusive(
-            _responses, Constant(windows.system.algebra), predicted, rebuild, members.mu, members.params, eta, theta, t
+            _responses, Constant(windows.system.algebra), problem.observation.error, rebuild, members, own, y, t,
+            windows.system.sign,
         )
-    )
-
-
-def _dagger(x: np.ndarray) -> np.ndarray:
-    return np.conj(np.swapaxes(x, -1, -2))
-
-
-@eqx.filter_jit
-def _poisson(algebra: Constant, mu: Array, d: Array) -> tuple[Array, Array]:
-    return algebra.value.poisson(mu), algebra.value.coordinates(d)
-
-
-@eqx.filter_jit
-def _elements(algebra: Constant, c: Array) -> Array:
-    return jax.vmap(algebra.value.element)(c)
+    )  # fmt: skip
 
 
 @eqx.filter_jit
@@ -239,22 +206,37 @@ def _flows(algebra: Constant, xi: Array, mu: Array, orbits: tuple | None) -> Arr
 
 
 @eqx.filter_jit
+def _turned(algebra: Constant, zeta: Array, g: PyTree, sign: int) -> PyTree:
+    return jax.vmap(lambda z, k: _group_moved(algebra.value, k, z, sign))(zeta, g)
+
+
+def _group_moved(algebra: LieAlgebra, g: PyTree, zeta: Array, sign: int) -> PyTree:
+    """g exp(ζ), or exp(ζ) g for right-invariant systems."""
+    step = algebra.group_exp(zeta)
+    return algebra.group_product(g, step) if sign == 1 else algebra.group_product(step, g)
+
+
+@eqx.filter_jit
 def _responses(
-    algebra: Constant,
-    predicted: MemberFunction,
-    rebuild: Any,
-    mu: Array,
-    own: tuple,
-    eta: Array,
-    theta: tuple,
-    t: Array,
-) -> Array:
-    g = algebra.value
+    algebra: Constant, error: MemberFunction, rebuild: Any, members: Members, own: Anomalies, y: Array, t: Array,
+    sign: int,
+) -> Array:  # fmt: skip
+    G = algebra.value
 
-    def of_member(member: tuple) -> Array:
-        m, p = member
-        value = lambda m, p: jnp.ravel(predicted(m, params=rebuild(p), t=t))
-        along = lambda e, d: jax.jvp(value, (m, p), (g.ad_star(e, m), d))[1]
-        return jax.vmap(along)(eta, theta)
+    def of_member(member: Members) -> Array:
+        m, g, p = member
 
-    return jax.lax.map(of_member, (mu, own))
+        def along(j: Anomalies) -> Array:
+            """The derivative along one anomaly."""
+
+            def value(s: Array) -> Array:
+                moved = m + s * (j.straight if j.eta is None else G.ad_star(j.eta, m))
+                turned = g if j.zeta is None else _group_moved(G, g, s * j.zeta, sign)
+                shifted = tuple(x + s * d for x, d in zip(p, j.theta, strict=True))
+                return error(moved, y, params=rebuild(shifted), t=t, g=turned)
+
+            return -jax.jvp(value, (jnp.zeros(()),), (jnp.ones(()),))[1]
+
+        return jax.vmap(along)(own)
+
+    return in_batches(of_member, members, members.mu.size)

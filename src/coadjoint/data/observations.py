@@ -21,7 +21,8 @@ _UNIT = 1e-6  # largest error of the length of a unit vector
 class Observation(abc.ABC):
     """The interface of an observation: the density of a measured value y for a given state.
 
-    `Gaussian`, `VonMisesFisher` and `LogDensity` implement it. A filter traces the user's function once per run.
+    `Gaussian`, `GaussianError`, `VonMisesFisher` and `LogDensity` implement it. A filter traces the user's function
+    once per run.
     """
 
     @abc.abstractmethod
@@ -37,7 +38,7 @@ class TracedObservation(eqx.Module):
     """An observation of the members of a filter."""
 
     density: MemberFunction  # log p(y | μ) of (μ, y)
-    predicted: MemberFunction | None  # H(μ), of a Gaussian observation
+    error: MemberFunction | None  # the vector y − H(μ) of (μ, y), if errors are normally distributed
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,7 +46,68 @@ class TracedObservation(eqx.Module):
         return self.density.names
 
 
-class Gaussian(Observation):
+class NormalErrors(Observation):
+    """The interface of observations with normally distributed errors of mean 0, which Kalman filters need."""
+
+    function: Callable[..., Any]
+    std: np.ndarray | None
+    covariance: np.ndarray | None
+
+    def _set_errors(self, std: Any, covariance: Any) -> None:
+        """Check and save the distribution of the errors."""
+        kind = type(self).__name__
+        if not callable(self.function):
+            raise TypeError(f"function must be a function of the state, not {described(self.function)}.")
+        if (std is None) == (covariance is None):
+            raise ValueError(f"give either std or covariance of the errors of a {kind} observation.")
+        self.std = None if std is None else np.asarray(validation.numbers("std", std, kinds="fiu"), np.float64)
+        if self.std is not None and not (np.all(np.isfinite(self.std)) and np.all(self.std > 0)):
+            raise ValueError(f"std must be finite and above 0, not {std!r}.")
+        self.covariance = None if covariance is None else _covariance(covariance)
+
+    def _describe(self) -> dict[str, Any]:
+        """The errors."""
+        return {"type": type(self).__name__, "std": self.std, "covariance": self.covariance}
+
+    def _error_covariance(self, shape: tuple[int, ...]) -> Float[np.ndarray, "m m"]:
+        """R of errors of this shape."""
+        m = int(np.prod(shape))
+        if self.covariance is not None:
+            if len(self.covariance) != m:
+                raise ValueError(
+                    f"covariance must have shape {(m, m)} for the {m} entries of the observation, not "
+                    f"{self.covariance.shape}."
+                )
+            return self.covariance
+        assert self.std is not None
+        if self.std.shape not in ((), shape):
+            raise ValueError(
+                f"std must be a number or have the shape of the observation, {shape}, not {self.std.shape}."
+            )
+        return np.diag(np.broadcast_to(self.std**2, shape).ravel())
+
+    def _with_errors(
+        self, system: System, error: Callable, takes: tuple[bool, tuple[str, ...]], shape: tuple[int, ...],
+        errors: tuple[int, ...],
+    ) -> TracedObservation:  # fmt: skip
+        """The observation from the error of (μ, y, …), for values of a shape and errors of another."""
+        R = self._error_covariance(errors)
+        chol = np.linalg.cholesky(R)
+        whiten = jnp.asarray(np.linalg.inv(chol))
+        constant = -float(np.sum(np.log(np.diag(chol)))) - 0.5 * len(R) * np.log(2 * np.pi)
+        flat = lambda mu, y, *rest: jnp.ravel(error(mu, y, *rest))
+
+        def density(mu: Array, y: Array, *rest: PyTree) -> Array:
+            r = whiten @ flat(mu, y, *rest)
+            return constant - 0.5 * jnp.sum(r * r)
+
+        given = [_state(system), _like(shape)]
+        return TracedObservation(
+            trace("density", system, density, takes, given), trace("error", system, flat, takes, given)
+        )
+
+
+class Gaussian(NormalErrors):
     """An observation y = H(μ) + ε with normally distributed errors ε of mean 0.
 
     The log density is −½ rᵀ R⁻¹ r − ½ log det(2πR) with r = y − H(μ).
@@ -72,53 +134,57 @@ class Gaussian(Observation):
     """
 
     def __init__(self, function: Callable[..., Any], std: Any = None, covariance: Any = None):
-        if not callable(function):
-            raise TypeError(f"function must be a function of the state, not {described(function)}.")
-        if (std is None) == (covariance is None):
-            raise ValueError("give either std or covariance of the errors of a Gaussian observation.")
         self.function = function
-        self.std = None if std is None else np.asarray(validation.numbers("std", std, kinds="fiu"), np.float64)
-        self.covariance: np.ndarray | None = None
-        if self.std is not None and not (np.all(np.isfinite(self.std)) and np.all(self.std > 0)):
-            raise ValueError(f"std must be finite and above 0, not {std!r}.")
-        if covariance is not None:
-            self.covariance = _covariance(covariance)
-
-    def _describe(self) -> dict[str, Any]:
-        """The errors."""
-        return {"type": "Gaussian", "std": self.std, "covariance": self.covariance}
-
-    def _error_covariance(self, shape: tuple[int, ...]) -> Float[np.ndarray, "m m"]:
-        """R of values of this shape."""
-        m = int(np.prod(shape))
-        if self.covariance is not None:
-            if len(self.covariance) != m:
-                raise ValueError(
-                    f"covariance must have shape {(m, m)} for the {m} entries of the observation, not "
-                    f"{self.covariance.shape}."
-                )
-            return self.covariance
-        if self.std is None or self.std.shape not in ((), shape):
-            given = () if self.std is None else self.std.shape
-            raise ValueError(f"std must be a number or have the shape of the observation, {shape}, not {given}.")
-        return np.diag(np.broadcast_to(self.std**2, shape).ravel())
+        self._set_errors(std, covariance)
 
     def _traced(self, system: System, y: np.ndarray) -> TracedObservation:
         """The observation for a system."""
         shape = y.shape[1:]
         takes = _arguments("function", self.function, ("mu",), system)
-        predicted = trace("function", system, self.function, takes, [_state(system)])
-        _check_shape(predicted, system, shape)
-        R = self._error_covariance(shape)
-        chol = np.linalg.cholesky(R)
-        whiten = jnp.asarray(np.linalg.inv(chol))
-        constant = -float(np.sum(np.log(np.diag(chol)))) - 0.5 * len(R) * np.log(2 * np.pi)
+        _check_shape(trace("function", system, self.function, takes, [_state(system)]), system, shape)
+        return self._with_errors(system, lambda mu, y, *rest: y - self.function(mu, *rest), takes, shape, shape)
 
-        def density(mu: Array, y: Array, *rest: PyTree) -> Array:
-            r = whiten @ jnp.ravel(y - self.function(mu, *rest))
-            return constant - 0.5 * jnp.sum(r * r)
 
-        return TracedObservation(trace("density", system, density, takes, [_state(system), _like(shape)]), predicted)
+class GaussianError(NormalErrors):
+    """An observation whose error is a function of the state and the measured value, and normally distributed.
+
+    Use it for measured values that cannot be subtracted, such as attitudes. The log density is −½ eᵀ R⁻¹ e −
+    ½ log det(2πR) with the error e = e(μ, y). It is a density of e, not of y.
+
+    Parameters
+    ----------
+    function : callable
+        e(mu, y), a function of the state and of one measured value that returns a real number or an array. Its
+        derivative by y must not depend on the state where e = 0. It may have further arguments, as that of `Gaussian`.
+    std : float or array_like, optional
+        The standard deviation of the errors: one number, or one number per entry of e.
+    covariance : array_like, shape (m, m), optional
+        The covariance matrix R of the m entries of e, instead of `std`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If not exactly one of `std` and `covariance` is given, or if it is not positive definite.
+
+    Examples
+    --------
+    >>> import coadjoint as cj
+    >>> tracker = cj.models.StarTracker(noise=[1e-4, 1e-4, 1e-3])
+    >>> attitude = cj.data.GaussianError(lambda mu, y, g: tracker.error(y, g), std=tracker.noise)
+    """
+
+    def __init__(self, function: Callable[..., Any], std: Any = None, covariance: Any = None):
+        self.function = function
+        self._set_errors(std, covariance)
+
+    def _traced(self, system: System, y: np.ndarray) -> TracedObservation:
+        """The observation for a system."""
+        shape = y.shape[1:]
+        takes = _arguments("function", self.function, ("mu", "y"), system)
+        given = [_state(system), _like(shape)]
+        out = _shape_of(trace("function", system, self.function, takes, given), system, given)
+        _check_real(out)
+        return self._with_errors(system, self.function, takes, shape, out.shape)
 
 
 class VonMisesFisher(Observation):
@@ -256,10 +322,15 @@ def _shape_of(function: MemberFunction, system: System, first: list) -> Any:
 def _check_shape(function: MemberFunction, system: System, shape: tuple[int, ...]) -> None:
     """Raise unless H(μ) is real and has the shape of an observation."""
     out = _shape_of(function, system, [_state(system)])
-    if not isinstance(out, jax.ShapeDtypeStruct) or jnp.issubdtype(out.dtype, jnp.complexfloating):
-        raise ValueError(f"the function of an observation must return one real array, not {out}.")
+    _check_real(out)
     if out.shape != shape:
         raise ValueError(
             f"observations must have shape (times, {', '.join(map(str, out.shape))}), as the function returns shape "
             f"{out.shape}, but each observation has shape {shape}."
         )
+
+
+def _check_real(out: Any) -> None:
+    """Raise unless a value is one real array."""
+    if not isinstance(out, jax.ShapeDtypeStruct) or jnp.issubdtype(out.dtype, jnp.complexfloating):
+        raise ValueError(f"the function of an observation must return one real array, not {out}.")

@@ -1,6 +1,6 @@
 """Flows that advect a second field, which acts back on them: a magnetic potential, or buoyancy."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..noises import Noise, Salt, salt
 from .flow import FluidFlow
-from .surface import Coefficients, Matrix, compiled
+from .surface import Coefficients, Matrix, diagnostic
 
 
 class AdvectingFlow(FluidFlow):
@@ -32,6 +32,8 @@ class AdvectingFlow(FluidFlow):
     height : array, shape (n, n), optional
         H, the matrix of h.
     """  # fmt: skip
+
+    state_axes: ClassVar[int] = 3
 
     height: Matrix | None = None  # H, the matrix of h
 
@@ -77,7 +79,7 @@ class AdvectingFlow(FluidFlow):
 
     # Diagnostics.
 
-    @compiled
+    @diagnostic
     def advected_energy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½|∇a|²; with a height, of −a h."""
         if self.height is not None:
@@ -87,7 +89,7 @@ class AdvectingFlow(FluidFlow):
         a = self.advected_coefficients(mu)
         return 0.5 * self.surface.weight * jnp.sum(self.surface.eigenvalues * jnp.abs(a) ** 2)
 
-    @compiled
+    @diagnostic
     def cross_helicity(self, mu: Array) -> Float[Array, ""]:
         """The mean of q a, a Casimir."""
         if self.surface.large:

@@ -1,7 +1,7 @@
 """The fields of a fluid's states: vorticity, stream function, velocity, and their diagnostics."""
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from stepcompiler.device_arrays import to_device
 from ..algebras.su import dagger
 from ..numerics import validation
 from .sphere import index
-from .surface import Coefficients, Matrix, Surface, compiled
+from .surface import Coefficients, Matrix, Surface, compiled, diagnostic
 
 if TYPE_CHECKING:
     import xarray
@@ -34,6 +34,8 @@ class FluidFlow(eqx.Module):
     points : int or array, optional
         The size of the grid. On the sphere it is the number of latitudes, or an array of latitudes.
     """
+
+    state_axes: ClassVar[int] = 2  # of one state
 
     surface: Surface
     screening: float = eqx.field(static=True, default=0.0)
@@ -183,14 +185,14 @@ class FluidFlow(eqx.Module):
 
     # Diagnostics.
 
-    @compiled
+    @diagnostic
     def energy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½(|u|² + Fψ²)."""
         if self.surface.large:  # without coefficients, so that a run can save it
             return self.surface.norm / self.surface.rate * self.hamiltonian(self.vortical(mu))
         return jnp.sum(self._energies(mu))
 
-    @compiled
+    @diagnostic
     def enstrophy(self, mu: Array) -> Float[Array, ""]:
         """The mean of ½ω²."""
         if self.surface.large:
@@ -199,12 +201,12 @@ class FluidFlow(eqx.Module):
             return 0.5 * self.surface.norm * jnp.sum(jnp.abs(moving) ** 2)
         return 0.5 * self.surface.weight * jnp.sum(jnp.abs(self.vorticity_coefficients(mu)) ** 2)
 
-    @compiled
+    @diagnostic
     def spectrum(self, mu: Array) -> Float[Array, " k"]:
         """E(k), k = 0, 1, 2 …: the energy in each shell of wavenumbers, of degrees l on the sphere."""
         return self.surface.by_shell(self._energies(mu))
 
-    @compiled
+    @diagnostic
     def flux(self, mu: Array) -> Float[Array, " k"]:
         """Π(k), k = 0, 1, 2 …: the energy that leaves the shells up to k, by one commutator."""
         surface = self.surface

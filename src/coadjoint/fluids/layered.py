@@ -1,6 +1,6 @@
 """Flows of several layers: states are copies of su(n), one per layer, and stream functions are coupled."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from ..noises import Noise
 from ..numerics import validation
 from .flow import FluidFlow
 from .stratification import Stratification, by_layer
-from .surface import Coefficients, Matrix, compiled
+from .surface import Coefficients, Matrix, compiled, diagnostic
 
 
 class LayeredFlow(FluidFlow):
@@ -41,6 +41,8 @@ class LayeredFlow(FluidFlow):
     base : array, shape (L, …), optional
         Coefficients of the vorticity of a base state, to which damping relaxes.
     """  # fmt: skip
+
+    state_axes: ClassVar[int] = 1
 
     stratification: Stratification = eqx.field(static=True, default=Stratification((1.0,), ()))
     base: Array | None = None
@@ -201,23 +203,23 @@ class LayeredFlow(FluidFlow):
 
     # Diagnostics.
 
-    @compiled
+    @diagnostic
     def energy(self, mu: Array) -> Float[Array, ""]:
         """The mean over depth and surface of ½|u|², and of the potential energy."""
         return self.surface.norm / self.surface.rate / self.layers * self.hamiltonian(mu)
 
-    @compiled
+    @diagnostic
     def modal_spectrum(self, mu: Array) -> Float[Array, "L k"]:
         """The energy by vertical mode, from the barotropic one on, and by wavenumber."""
         density = 0.5 * self.surface.weight / self.layers * self._inverses() * jnp.abs(self._amplitudes(mu)) ** 2
         return jax.vmap(self.surface.by_shell)(jnp.asarray(density))
 
-    @compiled
+    @diagnostic
     def spectrum(self, mu: Array) -> Float[Array, " k"]:
         """E(k): the energy of all layers in each shell of wavenumbers."""
         return jnp.sum(self.modal_spectrum(mu), axis=0)
 
-    @compiled
+    @diagnostic
     def flux(self, mu: Array) -> Float[Array, " k"]:
         """Π(k): the energy that leaves the shells up to k."""
         product = self._streams(self._weighted(mu)) @ self.algebra.to_matrices(mu)
@@ -225,19 +227,19 @@ class LayeredFlow(FluidFlow):
         gain = self.surface.weight / self.layers * (jnp.conj(-self.stream_coefficients(mu)) * rate).real
         return -jnp.cumsum(self.surface.by_shell(jnp.sum(gain, axis=0)))
 
-    @compiled
+    @diagnostic
     def kinetic_energy(self, mu: Array) -> Float[Array, " L"]:
         """The mean of ½|u|² of each layer."""
         density = self.surface.eigenvalues * jnp.abs(self.stream_coefficients(mu)) ** 2
         return 0.5 * self.surface.weight * jnp.sum(density.reshape(self.layers, -1), axis=1)
 
-    @compiled
+    @diagnostic
     def enstrophy(self, mu: Array) -> Float[Array, ""]:
         """The mean over depth and surface of ½ω²."""
         density = jnp.abs(_scaled(self.vorticity_coefficients(mu), np.sqrt(self._depths), self.surface)) ** 2
         return 0.5 * self.surface.weight / self.layers * jnp.sum(density)
 
-    @compiled
+    @diagnostic
     def potential_enstrophy(self, mu: Array) -> Float[Array, " L"]:
         """The mean of ½q² of each layer, a Casimir."""
         return 0.5 * self.surface.norm * jnp.sum(jnp.abs(self.vortical(mu)) ** 2, axis=(-2, -1))

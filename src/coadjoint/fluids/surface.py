@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
@@ -193,3 +194,30 @@ def compiled(method: Callable[[Any, Array], Any]) -> Callable[[Any, Array], Any]
         return method(flow, mu) if by_hand else program(flow, mu)
 
     return call
+
+
+def diagnostic(method: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Array]:
+    """A compiled method of a flow for one state, which also takes several states along leading axes."""
+    one = compiled(method)
+
+    @wraps(method)
+    def call(flow: Any, mu: Array) -> Array:
+        more = jnp.ndim(mu) - flow.state_axes
+        if more < 0:
+            raise ValueError(
+                f"a state of this flow has {flow.state_axes} axes, but {method.__name__} received an array of shape "
+                f"{jnp.shape(mu)}."
+            )
+        if more == 0:
+            return one(flow, mu)
+        rows = jnp.reshape(mu, (-1, *jnp.shape(mu)[more:]))
+        large = flow.surface.large and not validation.is_traced((flow, mu))
+        values = jnp.stack([one(flow, row) for row in rows]) if large else _of_rows(one, flow, rows)
+        return values.reshape(*jnp.shape(mu)[:more], *values.shape[1:])
+
+    return call
+
+
+@eqx.filter_jit
+def _of_rows(one: Callable, flow: Any, rows: Array) -> Array:
+    return jax.vmap(lambda row: one(flow, row))(rows)

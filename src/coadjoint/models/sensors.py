@@ -58,6 +58,23 @@ class Gyro(_Sensor):
         """
         return jnp.asarray(rate) + bias + self._error(key)
 
+    def error(self, y: Any, rate: Any, bias: Any = 0.0) -> Float[Array, "3"]:
+        """The noise in a measurement y, if ω and b have these values.
+
+        Parameters
+        ----------
+        y : array, shape (3,)
+            The measurement.
+        rate, bias : array, shape (3,)
+            As for `measure`.
+
+        Returns
+        -------
+        array, shape (3,)
+            y − ω − b.
+        """
+        return jnp.asarray(y) - rate - bias
+
     def log_density(self, y: Any, rate: Any, bias: Any = 0.0) -> Float[Array, ""]:
         """The log density of a measurement y, if ω and b have these values.
 
@@ -72,7 +89,7 @@ class Gyro(_Sensor):
         -------
         float
         """
-        return self._density(jnp.asarray(y) - rate - bias)
+        return self._density(self.error(y, rate, bias))
 
 
 class StarTracker(_Sensor):
@@ -101,6 +118,28 @@ class StarTracker(_Sensor):
         """
         return rotation_to_quaternion(jnp.asarray(attitude) @ SO3().group_exp(self._error(key)))
 
+    def error(self, q: Any, attitude: Any) -> Float[Array, "3"]:
+        """The rotation vector θ in a measurement q, if the attitude is R: the measured attitude is R exp(θ).
+
+        Parameters
+        ----------
+        q : array, shape (4,)
+            The measured quaternion, with either sign.
+        attitude : array, shape (3, 3)
+            R.
+
+        Returns
+        -------
+        array, shape (3,)
+            θ, of a length of at most π.
+        """
+        w, *rest = rotation_to_quaternion(jnp.asarray(attitude).T @ quaternion_to_rotation(jnp.asarray(q)))
+        v = jnp.stack(rest)
+        x = v @ v
+        length = jnp.sqrt(jnp.where(x > 1e-12, x, 1.0))
+        half = jnp.where(x > 1e-12, jnp.arctan2(length, w) / length, 1.0 + x / 6.0)
+        return 2.0 * half * v
+
     def log_density(self, q: Any, attitude: Any) -> Float[Array, ""]:
         """The log density of the rotation vector θ of a measurement q, if the attitude is R.
 
@@ -115,12 +154,7 @@ class StarTracker(_Sensor):
         -------
         float
         """
-        w, *rest = rotation_to_quaternion(jnp.asarray(attitude).T @ quaternion_to_rotation(jnp.asarray(q)))
-        v = jnp.stack(rest)
-        x = v @ v
-        length = jnp.sqrt(jnp.where(x > 1e-12, x, 1.0))
-        half = jnp.where(x > 1e-12, jnp.arctan2(length, w) / length, 1.0 + x / 6.0)
-        return self._density(2.0 * half * v)
+        return self._density(self.error(q, attitude))
 
 
 def _deviations(noise: Any) -> Array:

@@ -23,7 +23,8 @@ def event_variables(events: Any, algebra: LieAlgebra, lead: tuple[str, ...]) -> 
 
 def leaf_dims(name: str, count: int) -> tuple[str, ...]:
     """Return the dimensions of a variable, derived from its name."""
-    return tuple(f"{name}_{i}" for i in range(count))
+    own = name.removeprefix("saved_")
+    return (f"{own}_index",) if count == 1 else tuple(f"{own}_{i}" for i in range(count))
 
 
 def group_variables(g: Any, lead: int = 0) -> list[tuple[str, tuple[str, ...], Any]]:

@@ -1,12 +1,13 @@
 """The Kalman update as a group action: against the exact posterior, Casimirs, several algebras, errors."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from exact_filter import exact_filter, von_mises_fisher
 
 import coadjoint as cj
-from coadjoint.data.group_kalman import elements_of_anomalies
+from coadjoint.data.anomalies import elements_of_anomalies, elements_of_group
 
 AXIS = np.array([1.0, 0, 0])
 
@@ -93,6 +94,61 @@ def test_errors():
         cj.data.GroupKalman(cj.data.VonMisesFisher(lambda m: m, 8.0))
     with pytest.raises(ValueError, match="members must be at least 3, not 2"):
         cj.data.GroupKalman(sensor, 2)
-    system = cj.System(cj.SO3(), lambda m: 0.0 * m[0], cj.salt(np.eye(3)))
-    with pytest.raises(ValueError, match="moves the state only"):
-        cj.data.GroupKalman(sensor, 5).run(system, AXIS, [AXIS], times=[0.1], dt=0.1, key=0, group=True)
+    turned = (np.array([np.eye(3), np.diag([-1.0, -1, 1]), np.diag([1.0, -1, -1])]), np.tile(np.eye(3), (3, 1, 1)))
+    with pytest.raises(cj.data.FilterError, match="group elements of the members are too far apart"):
+        elements_of_group(SATELLITE.algebra, turned, 1)
+
+
+SIZE = 1e-3
+STARS = cj.models.StarTracker(0.5 * SIZE)
+SATELLITE, _ = cj.models.spacecraft((1.0, 1.0, 1.0), wheels=None, disturbance=0.3 * SIZE, gyro_drift=0.2 * SIZE)
+TRACKER = cj.data.GaussianError(
+    lambda mu, y, p, g: jnp.concatenate([STARS.error(y[:4], g[0]), y[4:] - mu[:3] - mu[3:]]), std=0.5 * SIZE
+)
+
+
+def test_attitude_rate_and_bias_are_those_of_the_kalman_filter():
+    """At small angles a tumbling body with white torques is linear; no motion along orbits changes rate and bias."""
+    N, rng = 400, np.random.default_rng(3)
+    x, y = SIZE * rng.standard_normal((N, 9)), SIZE * rng.standard_normal((3, 6))
+    attitude = np.asarray(jax.vmap(cj.SO3().group_exp)(x[:, :3]))
+    quaternions = np.stack([cj.rotation_to_quaternion(cj.SO3().group_exp(v)) for v in y[:, :3]])
+    found = cj.data.GroupKalman(TRACKER, N).run(
+        SATELLITE, x[:, 3:], np.hstack([quaternions, y[:, 3:]]), times=[2.0, 4.0, 6.0], dt=1.0, key=0,
+        g0=(attitude, np.tile(np.eye(3), (N, 1, 1))),
+        save=lambda mu, g: jnp.concatenate([2 * cj.rotation_to_quaternion(g[0])[1:], mu]),
+    )  # fmt: skip
+    I, Z = np.eye(3), np.zeros((3, 3))
+    F = np.block([[I, I, Z], [Z, I, Z], [Z, Z, I]])  # of a step; θ moves by the mean of the rates at both ends
+    root = SIZE * np.block([[0.15 * I, Z], [0.3 * I, Z], [Z, 0.2 * I]])
+    H = np.block([[I, Z, Z], [Z, I, I]])
+    m, P, evidence, rows = np.zeros(9), SIZE**2 * np.eye(9), 0.0, []
+    for one in y:
+        for _ in range(2):
+            m, P = F @ m, F @ P @ F.T + root @ root.T
+        S, error = H @ P @ H.T + (0.5 * SIZE) ** 2 * np.eye(6), one - H @ m
+        evidence -= 0.5 * (error @ np.linalg.solve(S, error) + np.linalg.slogdet(2 * np.pi * S)[1])
+        K = P @ H.T @ np.linalg.inv(S)
+        m, P = m + K @ error, P - K @ H @ P
+        rows.append((m, np.sqrt(np.diag(P)), evidence))
+    mean, spread, total = (np.array(x) for x in zip(*rows, strict=True))
+    assert np.sqrt(np.mean(((found.mean - mean) / spread) ** 2)) < 0.15
+    np.testing.assert_allclose(found.spread, spread, rtol=0.15)
+    np.testing.assert_allclose(found.log_evidence, total, atol=0.6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_elements_of_the_group(sign):
+    """g_j = ḡ exp(ζ_j) or exp(ζ_j) ḡ with ζ of mean 0, in a product with a factor whose group is trivial."""
+    algebra, rng = SATELLITE.algebra, np.random.default_rng(0)
+    z = 0.5 * rng.standard_normal((8, 6))
+    z[:, 3:] = 0.0
+    exp = jax.vmap(algebra.group_exp)
+    base = algebra.group_exp(jnp.array([1.0, -2.0, 0.5, 0, 0, 0]))
+    product = algebra.group_product
+    g = jax.vmap(lambda e: product(base, e) if sign == 1 else product(e, base))(exp(jnp.asarray(z)))
+    zeta = elements_of_group(algebra, g, sign)
+    assert np.abs(zeta.mean(axis=0)).max() < 1e-12 and np.all(zeta[:, 3:] == 0)
+    R, E = np.asarray(g[0]), np.asarray(exp(jnp.asarray(zeta))[0])
+    centres = R @ np.swapaxes(E, 1, 2) if sign == 1 else np.swapaxes(E, 1, 2) @ R
+    np.testing.assert_allclose(centres, np.tile(centres[0], (8, 1, 1)), atol=1e-12)

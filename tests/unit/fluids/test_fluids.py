@@ -243,6 +243,10 @@ def test_diagnostics_are_streamed_and_labelled():
     assert dict(a.sizes) == {"time": 11, "wavenumber": 9} == dict(b.sizes)
     for name in ("energy", "enstrophy", "spectrum", "flux"):
         np.testing.assert_allclose(a[name], b[name], atol=1e-12)
+    for name in ("energy", "spectrum"):  # of several states at once
+        np.testing.assert_allclose(getattr(flow, name)(kept.mu[:4].reshape(2, 2, 9, 9))[1, 0], a[name][2], atol=1e-12)
+    with pytest.raises(ValueError, match="a state of this flow has 2 axes, but energy received"):
+        flow.energy(kept.mu[0, 0])
 
 
 @pytest.mark.slow

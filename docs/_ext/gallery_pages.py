@@ -65,9 +65,8 @@ def _write(app: Any) -> None:
         if chosen:
             lines += [f"## {group}\n", "::::{grid} 1 2 3 3\n:gutter: 2\n", *map(_card, chosen), "::::\n"]
     names = "\n".join(path.stem for path in SCRIPTS)
-    lines.append(
-        f"```{{toctree}}\n:hidden:\n\n../../gallery/case_studies\n../../gallery/calibrated_flow\n{names}\n```\n"
-    )
+    studies = "\n".join(f"../../gallery/{name}" for name in ("case_studies", "calibrated_flow", "satellite"))
+    lines.append(f"```{{toctree}}\n:hidden:\n\n{studies}\n{names}\n```\n")
     _put("index.md", "\n".join(lines))
     for path in SCRIPTS:
         s = read(path)

@@ -1,6 +1,7 @@
 """The folder of a filter: its configuration, the results of each cycle, and the state for the next one."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,8 @@ def open_store(out: Any, resume: bool, config: dict[str, Any], start: FilterStat
     from ..store.atomic_io import StoreError, sync, write
     from ..store.locks import CHECKPOINTS, store_lock
 
+    if not isinstance(out, str | os.PathLike):
+        raise TypeError(f"out must be the name of a folder, not {out!r}.")
     root = Path(out)
     about = root / _ABOUT
     if root.exists() and not resume:

@@ -23,6 +23,8 @@ from .observations import NormalErrors, Observation
 from .particle_filter import check_finite
 from .windows import PERTURBATIONS
 
+_AT_ONCE = 2**24  # numbers of the responses of several members
+
 
 class GroupKalman(Filter):
     """An ensemble Kalman filter with an update that is a group action, so that members stay on their orbits.
@@ -36,10 +38,13 @@ class GroupKalman(Filter):
 
         a_i = Y_i (Y_iᵀ Y_i + R)⁻¹ (y + ε_i − H(μ_i)),   ξ_i = Σ_j a_ij η_j,   μ_i ← flow(ξ_i, μ_i).
 
-    If the system leaves its orbits by a torque, dissipation or stirring, the default is a straight update of the state,
-    μ_i ← μ_i + Σ_j a_ij (μ_j − μ̄)/√(N − 1), with the response along the same directions. Group elements move by
-    elements ζ_j with g_j = ḡ exp(ζ_j) for a mean ḡ, or exp(ζ_j) ḡ for right-invariant systems, and by the same
-    coefficients. So do unknown parameters. The evidence is that of normally distributed forecasts of the observations.
+    A torque, dissipation or stirring changes the Casimirs of a system. The default is then a straight update,
+
+        μ_i ← μ_i + Σ_j a_ij (μ_j − μ̄)/√(N − 1),
+
+    with the response along the same directions. Group elements move by elements ζ_j with g_j = ḡ exp(ζ_j) for a mean
+    ḡ, or exp(ζ_j) ḡ for right-invariant systems, and by the same coefficients. So do unknown parameters. The evidence
+    is that of normally distributed forecasts of the observations.
 
     Parameters
     ----------
@@ -148,11 +153,15 @@ class GroupKalman(Filter):
         if not np.all(np.isfinite(e)):
             raise FilterError("the function of the observation is not finite at the states of the forecast.")
         R = self.observation._error_covariance((e.shape[1],))
-        Y = _response_matrices(problem, members, own, y, windows.time(n))
         noise = problem.draws.normals(k, 0, PERTURBATIONS, len(R), 0, 1)[:, 0] @ np.linalg.cholesky(R).T
         innovation = e + noise - noise.mean(axis=0)
-        S = np.swapaxes(Y, 1, 2) @ Y + R
-        a = (Y @ np.linalg.solve(S, innovation[:, :, None]))[:, :, 0]
+        a, size = np.empty((N, N)), min(N, max(1, _AT_ONCE // (N * len(R))))
+        for start in range(0, N, size):
+            rows = slice(min(start, N - size), None if start + size >= N else start + size)
+            block = jax.tree.map(lambda x, rows=rows: x[rows], members)
+            Y = _response_matrices(problem, block, own, y, windows.time(n))
+            S = np.swapaxes(Y, 1, 2) @ Y + R
+            a[rows] = (Y @ np.linalg.solve(S, innovation[rows, :, None]))[:, :, 0]
         mean = e.mean(axis=0)
         spread = (e - mean) / np.sqrt(N - 1)
         total = spread.T @ spread + R
@@ -183,8 +192,8 @@ def _moved(problem: Problem, members: Members, a: np.ndarray, own: Anomalies, or
 
 def _response_matrices(
     problem: Problem, members: Members, own: Anomalies, y: np.ndarray, t: np.ndarray
-) -> Float[np.ndarray, "N N m"]:
-    """Y_i: minus the derivative of the error of the observation of member i along anomaly j."""
+) -> Float[np.ndarray, "k N m"]:
+    """Y_i: minus the derivative of the error of the observation of each of some members along anomaly j."""
     windows = problem.windows
     rebuild = windows.params_rebuilder()
     return np.asarray(
@@ -239,4 +248,4 @@ def _responses(
 
         return jax.vmap(along)(own)
 
-    return in_batches(of_member, members, members.mu.size)
+    return in_batches(of_member, members, len(jax.tree.leaves(own)[0]) * members.mu[0].size)

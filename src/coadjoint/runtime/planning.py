@@ -176,7 +176,7 @@ def _states(system: System, mu0: Any, members: int) -> tuple[Array, bool]:
     shape = validation.numbers("mu0", mu0).shape
     if shape == (members, *system.algebra.shape):
         return state_on_host(system.algebra, "mu0", mu0, (members,)), True
-    if len(shape) == len(system.algebra.shape) + 1:
+    if len(shape) == len(system.algebra.shape) + 1 and shape[1:] == system.algebra.shape:
         raise ValueError(f"mu0 has {shape[0]} states, but there are {members} members.")
     return state_on_host(system.algebra, "mu0", mu0), False
 

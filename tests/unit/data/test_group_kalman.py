@@ -7,6 +7,7 @@ import pytest
 from exact_filter import exact_filter, von_mises_fisher
 
 import coadjoint as cj
+from coadjoint.data import group_kalman
 from coadjoint.data.anomalies import elements_of_anomalies, elements_of_group
 
 AXIS = np.array([1.0, 0, 0])
@@ -54,6 +55,16 @@ def test_the_limit_of_small_angles_is_the_kalman_filter():
     assert np.sqrt(np.mean((found.mean[:, 1:] - mean) ** 2)) < 0.04 * size
     np.testing.assert_allclose(found.spread[:, 1:], spread, rtol=0.12)
     np.testing.assert_allclose(found.log_evidence, evidence, atol=0.3)
+
+
+def test_blocks_of_members(monkeypatch):
+    """Responses of a few members at a time give the same update."""
+    y, start = [[0.9, 0.1], [0.8, 0.3]], von_mises_fisher(AXIS, 20.0, 11, np.random.default_rng(0))
+    system = cj.System(cj.SO3(), lambda m: 0.0 * m[0], cj.salt(0.3 * np.eye(3)))
+    run = cj.data.GroupKalman(cj.data.Gaussian(lambda m: m[1:], std=0.1), 11).run
+    whole = run(system, start, y, times=[0.1, 0.2], dt=0.1, key=0)
+    monkeypatch.setattr(group_kalman, "_AT_ONCE", 4 * 11 * 2)
+    np.testing.assert_allclose(run(system, start, y, times=[0.1, 0.2], dt=0.1, key=0).states, whole.states, atol=1e-14)
 
 
 @pytest.mark.parametrize("algebra", [cj.SU(3), cj.SE3(), cj.SO3() ** 2], ids=["su3", "se3", "product"])

@@ -63,13 +63,23 @@ def open_store(out: Any, resume: bool, config: dict[str, Any], start: FilterStat
     lock.acquire()
     try:
         if about.is_file():
-            _compare(root, json.loads(about.read_text(encoding="utf-8")), config)
+            _compare(root, _read_about(about), config)
         rows, state = _read(root, start)
         write(about, json.dumps(config, indent=1, ensure_ascii=False).encode())
         sync(root)
         yield FilterStore(root, rows, state)
     finally:
         lock.remove()
+
+
+def _read_about(path: Path) -> dict:
+    """The configuration of the run in a folder."""
+    from ..store.atomic_io import StoreError
+
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}): put it back from a copy, or start the run anew.") from None
 
 
 def _compare(root: Path, stored: dict, given: dict) -> None:
@@ -90,7 +100,7 @@ def _compare(root: Path, stored: dict, given: dict) -> None:
 
 def _read(root: Path, start: FilterState) -> tuple[list[dict[str, np.ndarray]], FilterState]:
     """The rows and the state of the completed cycles."""
-    from ..store.atomic_io import decode_arrays, remove_partial
+    from ..store.atomic_io import StoreError, decode_arrays, remove_partial
 
     remove_partial(root)
     path = root / _STATE
@@ -104,6 +114,8 @@ def _read(root: Path, start: FilterState) -> tuple[list[dict[str, np.ndarray]], 
     rows = []
     for cycle in range(header["cycles"]):
         path = root / _row_name(cycle)
+        if not path.is_file():
+            raise StoreError(f"{path} is missing: put it back from a copy, or start the run anew.")
         names, arrays = decode_arrays(path, path.read_bytes())
         rows.append(dict(zip(names["names"], arrays, strict=True)))
     return rows, state

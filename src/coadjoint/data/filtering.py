@@ -219,6 +219,11 @@ class Filter(abc.ABC):
 
         if not isinstance(system, System):
             raise TypeError(f"system must be a System, not {described(system)}.")
+        if validation.is_traced((system, mu0, observations, times, dt, key, t0, params, g0)):
+            raise TypeError(
+                "filters do not run inside jax.jit, jax.vmap or jax.grad, but an argument of run is traced. Call run "
+                "with numbers. For gradients, differentiate cj.ensemble."
+            )
         if system.laws:
             raise ValueError("filters do not support a held control: give its values as params or as an input of time.")
         self._check(system)

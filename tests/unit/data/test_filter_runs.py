@@ -1,5 +1,6 @@
 """Runs of filters: stores, resuming, progress, bad input, failures that lose nothing."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -62,6 +63,59 @@ def test_another_run_in_the_folder(tmp_path):
         run(method, out=tmp_path / "a", resume=True, observations=Y[:1], times=TIMES[:1])
     with pytest.raises(ValueError, match="give its name as out"):
         run(method, resume=True)
+    with pytest.raises(TypeError, match="out must be the name of a folder, not True"):
+        run(method, out=True)
+    (tmp_path / "a" / "cycle_000001.npz").unlink()
+    with pytest.raises(cj.StoreError, match=r"cycle_000001\.npz is missing"):
+        run(method, out=tmp_path / "a", resume=True)
+    (tmp_path / "a" / "filter.json").write_text("{")
+    with pytest.raises(cj.StoreError, match=r"filter\.json is damaged"):
+        run(method, out=tmp_path / "a", resume=True)
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4, 5])
+def test_resuming_after_a_kill_within_a_cycle(stop, tmp_path, monkeypatch):
+    """Between the files of a cycle, and before both; the results are bitwise those of a whole run."""
+    from coadjoint.store import atomic_io
+
+    method, whole, count, write = METHODS["tempered"], run(METHODS["tempered"]), [0], atomic_io.write
+
+    def killed(*args):
+        count[0] += 1
+        if count[0] == stop:
+            raise KeyboardInterrupt
+        write(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(atomic_io, "write", killed)
+        run(method, out=tmp_path / "a")
+    assert equal(run(method, out=tmp_path / "a", resume=True), whole)
+
+
+def test_a_folder_that_another_run_writes(tmp_path, monkeypatch):
+    method, add, found = METHODS["kalman"], FilterStore.add, []
+
+    def nested(self, row, state):
+        monkeypatch.setattr(FilterStore, "add", add)
+        with pytest.raises(cj.StoreError, match="is being written by process"):
+            run(method, out=tmp_path / "a", resume=True)
+        found.append(1)
+        add(self, row, state)
+
+    monkeypatch.setattr(FilterStore, "add", nested)
+    run(method, out=tmp_path / "a", observations=Y[:1], times=TIMES[:1])
+    assert found == [1]
+
+
+def test_traced_arguments():
+    """Transformations of JAX name the cause."""
+    for call in (
+        lambda: jax.jit(lambda m: run(METHODS["kalman"], mu0=m).mean)(AXIS),
+        lambda: jax.grad(lambda s: run(METHODS["kalman"], observations=s * Y).log_evidence[-1])(1.0),
+        lambda: jax.vmap(lambda k: run(METHODS["tempered"], key=k).mean)(np.arange(2)),
+    ):
+        with pytest.raises(TypeError, match=r"filters do not run inside jax\.jit, jax\.vmap or jax\.grad"):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -75,6 +129,7 @@ def test_another_run_in_the_folder(tmp_path):
         ({"observations": np.ones((4, 3))}, r"observations must have shape \(times, 2\).*\(3,\)"),
         ({"observations": np.where(Y == 0.5, np.nan, Y)}, r"observations\[2, 0\] is nan: leave out times"),
         ({"mu0": np.ones((7, 3))}, "mu0 has 7 states, but there are 20 members"),
+        ({"mu0": np.ones((20, 2))}, r"mu0 must have shape \(3,\) for SO3, not \(20, 2\)"),
         ({"params": {"a": np.ones(20)}}, "params was given, but the system has none"),
         ({"dt": -0.1}, "dt must be above 0"),
         ({"integrator": cj.TMKLevy()}, "needs the Lévy areas"),

@@ -18,7 +18,7 @@ import coadjoint as cj
 HERE = Path(__file__).parent
 RESULTS, FIGURES = HERE / "results" / "expectations.json", HERE.parent / "docs" / "_static" / "stories"
 SIGMA = 0.8
-TOLERANCES = [1e-2, 3e-3, 1e-3, 3e-4, 1e-4]
+TOLERANCES = [1e-2, 3e-3, 1e-3, 3e-4]
 
 
 def measure() -> list[dict]:

@@ -239,7 +239,7 @@ def _responses(
             """The derivative along one anomaly."""
 
             def value(s: Array) -> Array:
-                moved = m + s * (j.straight if j.eta is None else G.ad_star(j.eta, m))
+                moved = m + s * jnp.asarray(j.straight if j.eta is None else G.ad_star(j.eta, m))
                 turned = g if j.zeta is None else _group_moved(G, g, s * j.zeta, sign)
                 shifted = tuple(x + s * d for x, d in zip(p, j.theta, strict=True))
                 return error(moved, y, params=rebuild(shifted), t=t, g=turned)

@@ -27,8 +27,9 @@ class ParticleFilter(Filter):
         dS' = ρ dS + √(1 − ρ²) √dt z,   z normally distributed,
 
     replays the members along them, and accepts each by a Metropolis test. So the posterior stays invariant, and
-    members stay on their orbits. The filter adapts ρ to the acceptance. New paths do not renew initial values: for an
-    unknown part of the state that noise hardly changes, such as a bias, use `GroupKalman` or an unknown parameter.
+    members stay on their orbits. The filter adapts ρ to the acceptance. New paths do not renew initial values. Noise
+    hardly changes some parts of a state, such as a bias. If such a part is unknown, use `GroupKalman`, or make it an
+    unknown parameter.
 
     Parameters
     ----------

@@ -14,6 +14,7 @@ from stepcompiler.jaxprs.numpy_eval import numpy_function
 from .algebras.base import LieAlgebra
 from .algebras.compose import any_array
 from .numerics import validation
+from .numerics.modules import method_of
 
 _nearest: LRUCache[Any] = LRUCache()  # programs that give the element nearest to a matrix
 
@@ -37,8 +38,9 @@ def state_on_host(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, .
         if not np.all(np.isfinite(host)):
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(host))[0])
             raise ValueError(f"{name} must be finite: entry {where} is {host[where]}.")
-        for one in host.reshape((-1, *algebra.shape)):
-            wrong = type(algebra).state_error(algebra, one)  # a bound method of equinox's costs a short run its time
+        rows = host.reshape(-1, *algebra.shape)
+        for one in () if method_of(algebra, "are_states")(rows) else rows:
+            wrong = method_of(algebra, "state_error")(one)
             if wrong is not None:
                 raise ValueError(f"{name} is not a state of {type(algebra).__name__}: {wrong}")
     if isinstance(mu, jax.Array):
@@ -49,10 +51,9 @@ def state_on_host(algebra: LieAlgebra, name: str, mu: Any, leading: tuple[int, .
         return states
 
     if not (jax.tree.leaves(algebra) or validation.is_traced(states)):
-        rows = np.asarray(states).reshape(-1, *algebra.shape)
-        own = [x for x in (type(algebra).nearest_state(algebra, one) for one in rows) if x is not None]
-        if own:
-            return np.stack(own).reshape(states.shape)
+        own = method_of(algebra, "nearest_states")(np.asarray(states).reshape(-1, *algebra.shape))
+        if own is not None:
+            return own.reshape(states.shape)
 
     def nearest(x: Array) -> Array:
         return algebra.element(algebra.coordinates(x))  # without the round-off that is no part of the algebra

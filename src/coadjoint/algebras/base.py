@@ -92,8 +92,12 @@ class LieAlgebra(eqx.Module):
         """The defect of a state of the right shape with finite entries; None if there is none."""
         return None
 
-    def nearest_state(self, mu: np.ndarray) -> np.ndarray | None:
-        """The state without round-off that is no part of the algebra; None: `element` of its `coordinates`."""
+    def are_states(self, mu: np.ndarray) -> bool:
+        """Whether all of a stack are states, by a quick test. `state_error` examines each if this is false."""
+        return type(self).state_error is LieAlgebra.state_error
+
+    def nearest_states(self, mu: np.ndarray) -> np.ndarray | None:
+        """A stack of states without round-off that is no part of the algebra; None: `element` of `coordinates`."""
         return None
 
     # The algebra and its dual.

@@ -87,12 +87,19 @@ class SU(LieAlgebra):
             return f"its trace is {trace:.3g}, not 0."
         return None
 
-    def nearest_state(self, mu: np.ndarray) -> np.ndarray:
+    def are_states(self, mu: np.ndarray) -> bool:
+        """Whether all are skew-Hermitian and traceless."""
+        norm2 = lambda x: np.einsum("kij,kij->k", x.real, x.real) + np.einsum("kij,kij->k", x.imag, x.imag)
+        most, trace = 1e-20 * norm2(mu), np.trace(mu, axis1=1, axis2=2)
+        return bool(np.all(norm2(mu + mu.conj().swapaxes(1, 2)) <= most) and np.all(np.abs(trace) ** 2 <= most))
+
+    def nearest_states(self, mu: np.ndarray) -> np.ndarray:
         """½(μ − μᴴ), without the trace unless that is round-off: a state of an earlier run remains as it is."""
-        mu = 0.5 * (mu - mu.conj().T)
-        trace = float(np.imag(np.trace(mu)))
-        if abs(trace) > np.finfo(float).eps * _norm(mu):
-            np.einsum("ii->i", mu)[:] -= 1j * trace / self.n
+        mu = 0.5 * (mu - mu.conj().swapaxes(1, 2))
+        trace = np.array([np.trace(x).imag for x in mu])  # one by one, so that roundings are those of one state
+        drifted = np.abs(trace) > np.finfo(float).eps * np.array([_norm(x) for x in mu])
+        if np.any(drifted):
+            np.einsum("kii->ki", mu)[drifted] -= 1j * (trace[drifted] / self.n)[:, None]
         return mu
 
     def bracket(self, xi: Matrix, eta: Matrix) -> Matrix:

@@ -65,7 +65,7 @@ def member_words(tree: PyTree) -> np.ndarray:
 # Making kernels.
 
 _kernels: LRUCache[StepKernel | NotSupported] = LRUCache()
-_patterns: IdentityCache[SharedInput] = IdentityCache()
+_patterns: IdentityCache["_Pattern"] = IdentityCache()
 _arrays: IdentityCache[list[Any]] = IdentityCache()
 _marks: LRUCache[tuple[tuple[bool, ...], tuple[bool, ...]]] = LRUCache()
 
@@ -81,7 +81,7 @@ def kernel_for(
     axes = jax.tree.leaves(plan.axes, is_leaf=lambda x: x is None)
     params, own = _marks.get((plan.structure_key, *axes), lambda: (is_param(plan), by_member(plan)))
     marked = zip(leaves, params, own, strict=True)
-    patterns = tuple(dynamic_input(x) if p else _pattern(x) for x, p, m in marked if not m)
+    patterns = tuple(_Pattern(dynamic_input(x)) if p else _pattern(x) for x, p, m in marked if not m)
     shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((plan.state_shape, plan.increment_shape)))
     window = jax.tree.structure(plan.first_window) if drawn else None
     key = (
@@ -97,14 +97,29 @@ def kernel_for(
     )
 
     def make() -> StepKernel | NotSupported:
-        return attempt_native(lambda: _tried(plan, _make(plan, patterns, own, target, full, drawn, arrays)))
+        shared = tuple(p.shared for p in patterns)
+        return attempt_native(lambda: _tried(plan, _make(plan, shared, own, target, full, drawn, arrays)))
 
     return _kernels.get(key, make)
 
 
-def _pattern(x: Any) -> SharedInput:
+class _Pattern:
+    """A description of a shared input as a key, whose hash is computed once: it may have thousands of numbers."""
+
+    def __init__(self, shared: SharedInput):
+        self.shared, self._hash = shared, hash(shared)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Pattern) and self.shared == other.shared)
+
+
+def _pattern(x: Any) -> _Pattern:
     """Return the pattern of constants of an array. Those of JAX never change."""
-    return _patterns.get(x, lambda: constant_pattern(x)) if isinstance(x, jax.Array) else constant_pattern(x)
+    make = lambda: _Pattern(constant_pattern(x))
+    return _patterns.get(x, make) if isinstance(x, jax.Array) else make()
 
 
 def _numbers(system: System) -> list[Any]:

@@ -27,6 +27,7 @@ METHODS = {
     "CommutatorFree": cj.CommutatorFree,
     "LieMidpoint": cj.LieMidpoint,
     "DiscreteGradient": cj.DiscreteGradient,
+    "LieGauss": cj.LieGauss,
 }
 INERTIA = np.array([1.0, 2.0, 3.0])
 START = np.array([0.6, -0.7, 0.9])
@@ -92,14 +93,17 @@ def test_the_selected_gradient_is_one_of_the_two():
             assert worst(default - chosen) <= (1e-15 if used else 0.0)
 
 
-@pytest.mark.parametrize("name", ["TMK", "LieMidpoint"])
-def test_iterations_do_not_grow(name):
-    """Nearly aligned spins at a step where c μ as a part of the iteration would need more than 30 iterations."""
+@pytest.mark.parametrize(("name", "more"), [("TMK", 1), ("LieMidpoint", 1), ("LieGauss", 2)])
+def test_iterations_do_not_grow(name, more):
+    """Nearly aligned spins at a step where c μ as a part of the iteration would need more than 30 iterations.
+
+    Between the stages of LieGauss a part of c μ remains in the iteration.
+    """
     S0 = nearly_aligned(6)
     system, mu0 = cj.models.spin_lattice(6, coupling=2.0, field=(0.0, 0.0, 0.5), S0=S0)
     run = lambda remove: cj.solve(system, mu0, t1=0.3, dt=0.1, integrator=METHODS[name](remove_stabiliser=remove))
     full, reduced = (run(remove).stats.most_iterations for remove in (False, True))
-    assert 15 < full and reduced <= full + 1
+    assert 15 < full and reduced <= full + more
 
 
 def test_dissipation_in_a_product():

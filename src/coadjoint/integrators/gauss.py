@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..algebras.base import Element, State
@@ -17,7 +18,7 @@ from .base import Claims, Cost, OrbitMethod
 from .gauss_displacements import GAUSS, lie_displacement, lie_states, linear_displacement, linear_states
 from .implicit import ImplicitSolve, truncated
 from .tau import Cayley, Exp, Tau
-from .tmk import at_zero
+from .tmk import at_zero, stage_inverse
 
 Stages = Array  # increments ζ_i of the stages, stacked
 
@@ -108,7 +109,8 @@ class _Gauss(OrbitMethod):
                 jnp.zeros(size), jnp.kron(2.0 * jnp.array(tableau.A), middle.G), -jnp.concatenate(values)
             )
 
-        zeta, info = self.solve(system, self.equation(system, mu, dt, S, t), start, stages=tableau.stages)
+        equation, local = self.equation(system, mu, dt, S, t), stage_inverse(system, mu, dt, np.array(tableau.A))
+        zeta, info = self.solve(system, equation, start, stages=tableau.stages, local=local)
         return self._displacement(system, zeta), info
 
 
@@ -148,8 +150,9 @@ class LieGauss(_Gauss):
     drift_free : bool, default True
         Apply the round-off correction after each step.
     remove_stabiliser : bool, optional
-        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. The default is True, but False
-        in products with noise. Other algebras are not affected.
+        On `SO3` and its products, leave out of ∂h the part along μ, which moves nothing. On a single `SO3` the
+        default is True. In a product it is False with noise or dissipation; otherwise a run selects the gradient that
+        changes more slowly at the initial state. Other algebras are not affected.
 
     Examples
     --------

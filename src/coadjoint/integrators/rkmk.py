@@ -1,7 +1,5 @@
 """Runge–Kutta–Munthe-Kaas methods, for any tableau and any τ."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,7 @@ from .base import Claims, Cost, OrbitMethod
 from .implicit import ImplicitSolve, truncated
 from .tableau import Tableau, get_tableau
 from .tau import Exp, Tau, checked
-from .tmk import local_inverse
+from .tmk import stage_inverse
 
 
 class RKMK(OrbitMethod):
@@ -149,20 +147,8 @@ class RKMK(OrbitMethod):
                 values = [algebra.coordinates(system.at_node(t, step, node).zeta(mu, dt, S)) for node in c]
             return InitialGuess(jnp.zeros(size), jnp.kron(A, derivative), -jnp.concatenate(values))
 
-        k, info = self.solve(system, f, start, stages=len(b), local=self._local_inverse(system, mu, dt))
+        k, info = self.solve(system, f, start, stages=len(b), local=stage_inverse(system, mu, dt, A))
         return jnp.tensordot(b, k, axes=1), info
-
-    def _local_inverse(self, system: System, mu: State, dt: Float[Array, ""]) -> Any:
-        """That of each stage, without the others."""
-        stages = [local_inverse(system, mu, dt, share) for share in np.diag(self.tableau.A)]
-        if any(inverse is None for inverse in stages):
-            return None
-
-        def inverse() -> Any:
-            each = [one() for one in stages]
-            return lambda k: jnp.stack([P(x) for P, x in zip(each, k, strict=True)])
-
-        return inverse
 
 
 def _combination(weights: np.ndarray, k: list[Element]) -> Element:

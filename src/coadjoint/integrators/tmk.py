@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from stepcompiler.hints import low_precision
@@ -162,6 +163,18 @@ def local_inverse(system: System, mu: State, dt: Float[Array, ""], share: float 
     def inverse() -> Callable[[Element], Element]:
         part = jax.lax.stop_gradient(share * system.sign * dt * removed_part(system, mu, mu))
         return lambda x: system.algebra.resolvent(part, x)
+
+    return inverse
+
+
+def stage_inverse(system: System, mu: State, dt: Float[Array, ""], A: np.ndarray) -> Any:
+    """`local_inverse` for the stages of a tableau A, each without the others; or None."""
+    if system.reduction is None:
+        return None
+
+    def inverse() -> Callable[[Element], Element]:
+        each = [local_inverse(system, mu, dt, share)() for share in np.diag(A)]
+        return lambda k: jnp.stack([solve(x) for solve, x in zip(each, k, strict=True)])
 
     return inverse
 

@@ -19,7 +19,8 @@ class AdvectingFlow(FluidFlow):
         Θ' = rate [P, Θ],   W' = rate ([P, W] + [K, Θ]),   P = (−Δ + F)⁻¹(W − B).
 
     Without `height`, a is the magnetic potential, K = −ΔΘ, and the energy includes the mean of ½|∇a|². With a height h,
-    a is the buoyancy, K = −H, and the energy includes the mean of −a h.
+    a is the buoyancy, K = −H, and the energy includes the mean of −a h. In a thermal flow the buoyancy is a part of W
+    too: P = (−Δ + F)⁻¹(W − Θ − B) and K = −P − H.
 
     Parameters
     ----------
@@ -31,19 +32,23 @@ class AdvectingFlow(FluidFlow):
         B, the matrix of rotation and topography.
     height : array, shape (n, n), optional
         H, the matrix of h.
+    thermal : bool, default False
+        Whether W contains Θ, as in thermal quasi-geostrophic flow.
     """  # fmt: skip
 
     state_axes: ClassVar[int] = 3
 
     height: Matrix | None = None  # H, the matrix of h
+    thermal: bool = eqx.field(static=True, default=False)
 
     def vortical(self, mu: Array) -> Matrix:
-        """W."""
-        return mu[..., 0, :, :]
+        """W; in a thermal flow W − Θ."""
+        return mu[..., 0, :, :] - mu[..., 1, :, :] if self.thermal else mu[..., 0, :, :]
 
     def state(self, vorticity: Coefficients, advected: Coefficients) -> Array:
         """(W, Θ) of a flow with these coefficients of ω and a."""
-        return jnp.stack([self.vorticity_matrix(vorticity), self.surface.matrix(advected)])
+        W, theta = self.vorticity_matrix(vorticity), self.surface.matrix(advected)
+        return jnp.stack([W + theta if self.thermal else W, theta])
 
     # The equation.
 
@@ -52,12 +57,13 @@ class AdvectingFlow(FluidFlow):
         """∂h/∂(W, Θ) = rate (P, K)."""
         surface = self.surface
         K = -surface.laplacian(mu[1]) if self.height is None else -self.height
-        return jnp.stack([self.stream(mu[0]), surface.rate * K])
+        P = self.stream(self.vortical(mu))
+        return jnp.stack([P, surface.rate * K - P if self.thermal else surface.rate * K])
 
     @eqx.filter_jit
     def total(self, mu: Array) -> Float[Array, ""]:
         """h, the total energy times rate/norm of the surface."""
-        return self.hamiltonian(mu[0]) + self.surface.rate / self.surface.norm * self.advected_energy(mu)
+        return self.hamiltonian(self.vortical(mu)) + self.surface.rate / self.surface.norm * self.advected_energy(mu)
 
     # Fields.
 
@@ -91,7 +97,7 @@ class AdvectingFlow(FluidFlow):
 
     @diagnostic
     def cross_helicity(self, mu: Array) -> Float[Array, ""]:
-        """The mean of q a, a Casimir."""
+        """The mean of a times the field of W, a Casimir."""
         if self.surface.large:
             return self.surface.norm * jnp.sum((jnp.conj(mu[0]) * mu[1]).real)
         q = self.surface.coefficients(mu[0])

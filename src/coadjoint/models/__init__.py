@@ -34,5 +34,6 @@ from .spin_chain import spin_chain as spin_chain
 from .spin_lattice import spin_lattice as spin_lattice
 from .su_spins import expectations as expectations
 from .su_spins import su_spins as su_spins
+from .thermal_qg import thermal_qg as thermal_qg
 from .three_wave import three_wave as three_wave
 from .toda import toda as toda

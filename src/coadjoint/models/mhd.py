@@ -5,17 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Complex
 
-from ..algebras.magnetic import MagneticSU
-from ..fluids.advected import AdvectingFlow, advecting_noise
-from ..fluids.fields import random_field
+from ..fluids.advected import AdvectingFlow
 from ..fluids.flow import Flow
 from ..fluids.noise import fluid_noise
-from ..fluids.sphere import Sphere
-from ..fluids.surface import Surface
 from ..fluids.torus import Torus
-from ..numerics import validation
 from ..systems import System
-from .fluid import initial
+from .fluid import advecting_system, surface_named
 from .origin import Field, model
 
 Pair = Complex[Array, "2 n n"]
@@ -71,11 +66,11 @@ def mhd(
     mu0 : array, shape (2, n, n), complex
         The initial state.
     """  # fmt: skip
-    on = _surface(n, surface, rotation)
+    on = surface_named(n, surface, rotation)
     base = Flow.create(on, rotation=rotation)
     flow = AdvectingFlow(on, 0.0, base.background)
     noise = fluid_noise(on, noise_modes, amplitude, noise_shells, noise_fields)
-    return _system(flow, noise, omega, vorticity, "potential", potential, key)
+    return advecting_system(flow, noise, omega, vorticity, "potential", potential, key)
 
 
 @model
@@ -131,7 +126,7 @@ def boussinesq(
     mu0 : array, shape (2, n, n), complex
         The initial state (W, Θ).
     """  # fmt: skip
-    on = _surface(n, surface, rotation)
+    on = surface_named(n, surface, rotation)
     if height is None:
         h = jnp.zeros(on.shape, complex if isinstance(on, Torus) else float)
         h = h.at[0, 1].set(-0.5j).at[0, -1].set(0.5j) if isinstance(on, Torus) else h.at[2].set((4 * jnp.pi / 3) ** 0.5)
@@ -139,24 +134,4 @@ def boussinesq(
         h = on.as_coefficients("height", height)
     flow = AdvectingFlow(on, 0.0, Flow.create(on, rotation=rotation).background, on.matrix(h))
     noise = fluid_noise(on, noise_modes, amplitude, noise_shells, noise_fields)
-    return _system(flow, noise, omega, vorticity, "buoyancy", buoyancy, key)
-
-
-def _surface(n: int, name: str, rotation: Any) -> Surface:
-    validation.choice("surface", name, ("torus", "sphere"))
-    if name == "torus" and validation.finite("rotation", rotation):
-        raise ValueError("rotation is for surface='sphere': on the torus it would do nothing.")
-    return Torus(n) if name == "torus" else Sphere(n)
-
-
-def _system(
-    flow: AdvectingFlow, noise: list, omega: Any, vorticity: Any, name: str, advected: Any, key: Any
-) -> tuple[System, Pair]:
-    on = flow.surface
-    peak = min(4.0, on.n // 2)
-    given = omega is not None or vorticity is not None
-    start = initial(on, "omega", omega, vorticity) if given else random_field(on, key, peak=peak)
-    a = random_field(on, key, 1, peak=peak, rms=1.0 / peak) if advected is None else on.as_coefficients(name, advected)
-    options = {"side": "right", "gradient": flow.gradient, "flow": flow}
-    system = System(MagneticSU(on.n), flow.total, advecting_noise(noise), **options)
-    return system, flow.state(start, a)
+    return advecting_system(flow, noise, omega, vorticity, "buoyancy", buoyancy, key)

@@ -73,6 +73,21 @@ def test_fluids(tmp_path):
 
 
 @pytest.mark.slow
+def test_forced_turbulence(tmp_path):
+    """The energy balance: the supply is the given rate, up to what drag and hyperviscosity take."""
+    example = runpy.run_path(str(EXAMPLES / "forced_turbulence.py"))
+    found = example["turbulence"](n=33, t1=20.0, dt=0.05, rotation=5.0, drag=0.2, rate=0.01)
+    numbers = example["numbers"](found)
+    for name in ("rotating", "still"):
+        assert 0.5 < numbers[f"{name}: share of drag in the dissipation"] < 1.5, numbers
+        start = found[name]["energy"][:6], found[name]["t"][:6]  # drag has not acted yet
+        assert 0.4 < np.polyfit(start[1], start[0], 1)[0] / 0.01 < 1.6
+    assert all(np.isfinite(x) for x in numbers.values())
+    example["draw"](found).savefig(tmp_path / "forced.png")
+    assert (tmp_path / "forced.png").stat().st_size > 50_000
+
+
+@pytest.mark.slow
 def test_splitting():
     """Energy errors that do not grow, a Casimir to round-off, the same path as TMK."""
     example = runpy.run_path(str(EXAMPLES / "splitting.py"))

@@ -27,8 +27,8 @@ left.set(xlabel="degree $l$", ylabel="growth rate of order $m = l$", xticks=rang
 left.legend()
 noise = 0.03 * cj.fluids.random_field(cj.fluids.Sphere(33), 1, peak=5, slope=12.0)
 system, mu0 = cj.models.thermal_qg(33, screening=F, omega=2 * U * polar(33, 1.0) + noise, buoyancy=B * polar(33, 1.0))
-sol = cj.solve(system, mu0, t1=6.0, dt=0.02, save_every=50, integrator=cj.IsospectralMidpoint())
-for ax, i in zip(maps, (3, 6), strict=True):
+sol = cj.solve(system, mu0, t1=8.0, dt=0.02, save_every=50, integrator=cj.IsospectralMidpoint())
+for ax, i in zip(maps, (5, 8), strict=True):
     values = cj.fluids.of(sol).advected_field(sol.mu[i], 96)
     image = ax.imshow(values, cmap="magma", extent=(0, 360, -90, 90), vmin=B, vmax=-B)
     fig.colorbar(image, ax=ax, label="buoyancy", shrink=0.6)

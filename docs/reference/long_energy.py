@@ -1,8 +1,8 @@
 """Draw long_energy.png: energy errors over ten million steps, and work against precision. `make docs` does not run it.
 
 The body has a quartic energy, so that no method but a discrete gradient conserves it. Each method gets the same
-processor time: its step is that of `LieMidpoint` times the ratio of the times per step. A few minutes; with the name of
-a JSON file the measurements are kept in it, or taken from it if it is there.
+processor time: its step is that of `LieMidpoint` times the ratio of the times per step. The measurements are in
+benchmarks/results/long_energy.json; with `--again` the program repeats them, which takes a few minutes.
 """
 
 import json
@@ -49,6 +49,7 @@ STYLES = dict(
         strict=True,
     )
 )
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "long_energy.json"
 T1 = 10.0  # of the errors against work
 END = 1e-13
 
@@ -141,11 +142,6 @@ def draw(data: dict, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    kept = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    if kept is not None and kept.exists():
-        data = json.loads(kept.read_text())
-    else:
-        data = {"energy": long_runs(), "work": work()}
-        if kept is not None:
-            kept.write_text(json.dumps(data))
-    draw(data, Path(__file__).with_suffix(".png"))
+    if "--again" in sys.argv:
+        RESULTS.write_text(json.dumps({"energy": long_runs(), "work": work()}))
+    draw(json.loads(RESULTS.read_text()), Path(__file__).with_suffix(".png"))

@@ -218,7 +218,7 @@ def test_sigma_moves_by_dexpinv_of_minus_s_sigma():
 class _Spy(eqx.Module):
     """Stands in for TMK's solver, and hands out what it was given to solve."""
 
-    def __call__(self, system, f, start, near, explicit=None):
+    def __call__(self, system, f, start, near, **options):
         return f, start, near
 
 

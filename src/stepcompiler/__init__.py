@@ -11,11 +11,11 @@ Read in this order:
   - `scalar_kinds`: a number is known at compile time, the same for all members, or varying;
   - `evaluator`: evaluates a traced program with the rules of `indexing_rules`, `reduction_rules`,
     `control_flow_rules` (one table of primitives each) and `decomposed_primitives` (primitives made of others);
-  - `llvm_builder`: collects operations on varying numbers as LLVM instructions;
+  - `llvm_builder`: collects operations on varying numbers as LLVM instructions (`instructions`);
   - `scalar_ops`: JAX's elementwise operations on single numbers;
 - `mathematics`: sin, exp and other functions, one family per file;
 - `targets`: the loop over steps and the memory around a step (`time_loop`), and the machines it runs on (`cpu`, `gpu`);
-  `slp_vectorizer` computes equal operations of a single trajectory eight at a time;
+  `slp_vectorizer` makes one instruction of eight equal ones of a single trajectory;
 - `lattices`: rewrites a program for all sites of a lattice as one for a single site, and loops over the sites;
 - `errors`: the exception that states why a program is not compiled.
 """

@@ -27,9 +27,10 @@ from .jaxprs.numpy_eval import numpy_function
 from .kernel import Kernel, PathSampler, SharedInput, Signature, Sizes
 from .lowering.complex_lowering import as_complex, as_reals, part_of, without_complex
 from .lowering.evaluator import Attempt, emit_step, lowering_context
-from .lowering.llvm_builder import Code, Value
+from .lowering.groups import copies_of
+from .lowering.instructions import Value
+from .lowering.llvm_builder import Code
 from .lowering.scalar_kinds import LaneArray, number, split
-from .targets.slp_vectorizer import copies_of
 from .targets.time_loop import Draw, Inputs, Target, write_loop
 
 _MOST_FOLDED = 20  # programs with more operations per operation of the limit are not lowered to find out what remains
@@ -177,7 +178,8 @@ def lowered(
         given = [*(_with_pattern(x, p) for x, p in zip(shared, patterns, strict=True)), *args]
         attempts = [emit_step(ctx, programs[0], given)]
         if len(programs) > 1:
-            code.branch(attempts[0].taken, "step.accept", "step.fallback")
+            code.branch(attempts[0].taken, "step.accept", "step.fallback", likely=True)
+            code.begin("step.fallback")
             attempts.append(emit_step(ctx, programs[1], given, attempts[0]))
         made[:] = [attempts, [name for _, name in ctx.shared.inputs], limit - ctx.groups.left]
         return [_as_word(x) for x, _ in ctx.shared.inputs]
@@ -210,9 +212,8 @@ def _sampled(code: Code, sampler: PathSampler, columns: tuple, member: Value, li
 
     uniforms = _by_words(jax.make_jaxpr(write)(structs))
     rows, names = made
-    for x in (*rows[0], *rows[1]):
-        code.text(x)  # the result is used
-    lines, block = code.written(), code.block
+    code.use(*rows[0], *rows[1])
+    lines, block = code.finished(), code.block
     code.lines, code.block, code.called = outside
     return uniforms, Draw(lines, block, k, names, *rows)
 

@@ -1,4 +1,4 @@
-"""Packs: equal operations side by side give the numbers that they give one by one."""
+"""The SLP vectoriser: results with packs are bitwise identical to results without."""
 
 from functools import partial
 
@@ -11,6 +11,7 @@ from programs import gradient, program
 
 import coadjoint as cj
 from coadjoint.runtime.backends import step_kernels
+from stepcompiler.lowering import groups
 from stepcompiler.targets import cpu, slp_vectorizer
 
 COPIES = 20  # two packs and a half
@@ -18,17 +19,17 @@ X = np.random.default_rng(3).standard_normal((COPIES, 4))
 
 
 def both(fn, x, monkeypatch):
-    """What comes out with packs and without them, and whether there are packs."""
+    """Return the results with packs and without them, and the texts with packs."""
     texts = []
 
-    def noted(text, groups, first):
-        texts.append(packed(text, groups, first))
-        return texts[-1]
+    def noted(lines, groups, first):
+        texts.append("\n".join(made := packed(lines, groups, first)))
+        return made
 
     packed = slp_vectorizer.packed
     monkeypatch.setattr("stepcompiler.targets.time_loop.packed", noted)
     side = called(made(fn, x[None], width=1), x[None])[0]
-    monkeypatch.setattr(slp_vectorizer, "LEAST_COPIES", 10**9)
+    monkeypatch.setattr(groups, "LEAST_COPIES", 10**9)
     monkeypatch.setattr(cpu, "compiled", partial(cpu.compiled, level=0))  # the same bits in a third of the time
     single = called(made(fn, x[None], width=1), x[None])[0]
     monkeypatch.undo()
@@ -36,7 +37,7 @@ def both(fn, x, monkeypatch):
 
 
 def rolled(x):
-    """Neighbours, sums over all, a loop that carries an array, elements set one by one."""
+    """A function with neighbours, sums over all elements, a loop that carries an array, and single elements."""
     near = jnp.roll(x, 1, axis=0) - 2.0 * x + jnp.roll(x, -1, axis=0)
     y = x.at[0].set(near[3]) * jnp.sum(x * near) + x.reshape(-1)[::-1].reshape(x.shape)
 
@@ -48,7 +49,7 @@ def rolled(x):
     return z - y.T.reshape(x.shape) * jnp.where(x > 0, x, 3.0) + jnp.arange(x.shape[1])
 
 
-def test_numbers_side_by_side_are_those_one_by_one(monkeypatch):
+def test_packs_do_not_change_results(monkeypatch):
     side, single, texts = both(rolled, X, monkeypatch)
     assert texts and "= phi <8 x double>" in texts[0]
     assert np.array_equal(side, single, equal_nan=True)
@@ -64,12 +65,12 @@ def test_random_programs_and_their_gradients(seed, monkeypatch):
 
 @pytest.mark.parametrize("method", ["TMK", pytest.param("RKMK", marks=pytest.mark.slow), "EulerMaruyamaMK"])
 def test_a_chain_of_spins(method, monkeypatch):
-    """Whole runs, bit for bit, one after the other."""
+    """Complete runs with and without packs are bitwise identical."""
     system, mu0 = cj.models.spin_chain(18, anisotropy=0.3, field=(0.1, 0.2, 0.3), coupling=np.linspace(0.5, 1.5, 18))
     method = {"RKMK": cj.RKMK("rk4")}.get(method) or getattr(cj, method)()
     run = {"t1": 0.2, "dt": 0.01, "key": 2, "integrator": method}
     side = cj.solve(system, mu0, **run)
-    monkeypatch.setattr(slp_vectorizer, "LEAST_COPIES", 10**9)
+    monkeypatch.setattr(groups, "LEAST_COPIES", 10**9)
     monkeypatch.setattr(step_kernels, "_kernels", step_kernels.LRUCache())
     single = cj.solve(system, mu0, **run)
     assert side.stats.backend == single.stats.backend == "native"

@@ -110,7 +110,7 @@ def _write_attempt(lowering: Lowering, graph: Graph, new: list[np.ndarray], othe
         lowering.store(lowering.read(t), at)
     valid = lowering.store(lowering.nodes.spread(lowering.read(block.results[-1]), ()))
     flag = load_flag(code, int(valid.at))
-    code.lines.append(f"  br i1 {flag}, label %lane.accept, label %{otherwise}")
+    code.branch(flag, "lane.accept", otherwise)
     if otherwise != "group.done":
         code.begin(otherwise)
 

@@ -15,7 +15,8 @@ from jaxtyping import Int
 
 from ..errors import NotCompilable
 from ..lowering import scalar_ops
-from ..lowering.llvm_builder import Code, Value
+from ..lowering.instructions import Value
+from ..lowering.llvm_builder import Code
 from ..lowering.reduction_rules import of_nothing
 from ..lowering.scalar_kinds import number
 from .nodes import Node, linear_of, postorder
@@ -123,19 +124,22 @@ class Nest:
         label, entry = code.fresh("each"), code.block
         step = WIDTH if axis == self.lane_axis else 1
         self.index[axis] = f"%{label}"
-        code.lines.append(f"  br label %{label}.head")
+        code.jump(f"{label}.head")
         code.begin(f"{label}.head")
-        code.lines += [
-            f"  %{label} = phi i64 [0, %{entry}], [%{label}.next, %{label}.latch]",
-            f"  %{label}.more = icmp slt i64 %{label}, {self.sizes[axis]}",
-            f"  br i1 %{label}.more, label %{label}.body, label %{label}.exit",
-        ]
+        code.write_lines(
+            [
+                f"%{label} = phi i64 [0, %{entry}], [%{label}.next, %{label}.latch]",
+                f"%{label}.more = icmp slt i64 %{label}, {self.sizes[axis]}",
+                f"br i1 %{label}.more, label %{label}.body, label %{label}.exit",
+            ]
+        )
         code.begin(f"{label}.body")
         self.values = {}
         self._loops(axes[1:], body)
-        code.lines.append(f"  br label %{label}.latch")
+        code.jump(f"{label}.latch")
         code.begin(f"{label}.latch")
-        code.lines += [f"  %{label}.next = add i64 %{label}, {step}", f"  br label %{label}.head"]
+        code.write_lines([f"%{label}.next = add i64 %{label}, {step}"])
+        code.jump(f"{label}.head")
         code.begin(f"{label}.exit")
         self.values = {}
         del self.index[axis]
@@ -154,7 +158,7 @@ class Nest:
             kind, name = code.kind(x.node.dtype), "%" + code.fresh("sum")
             self.allocas.append(f"  {name} = alloca {kind}, align 64")
             start = code.spelled(of_nothing(x.reduce, x.node.dtype))
-            code.lines.append(f"  store {kind} {start}, ptr {name}, align 64")
+            code.write_lines([f"store {kind} {start}, ptr {name}, align 64"])
             sums.append((name, kind))
         self._loops(axes, lambda: self._add_all(outputs, sums))
         for x, (name, kind) in zip(outputs, sums, strict=True):
@@ -170,7 +174,7 @@ class Nest:
                 value = code.select(inside, value, of_nothing(str(x.reduce), x.node.dtype))
             old = code.write(f"load {kind}, ptr {name}, align 64", x.node.dtype)
             new = scalar_ops.write(code, str(x.reduce), {}, x.node.dtype, [old, value])
-            code.lines.append(f"  store {kind} {code.text(new)}, ptr {name}, align 64")
+            code.write_lines([f"store {kind} {code.text(new)}, ptr {name}, align 64"])
 
     def _inside(self) -> Any:
         """Whether lanes are within the reduced axis; None if all are."""
@@ -297,7 +301,7 @@ class Nest:
         if lane_axis is None:
             word = "double" if dtype == np.float64 else "i64"
             one = code.write(f"extractelement {kind} {text}, i32 0", dtype)
-            code.lines.append(f"  store {word} {one.name}, ptr {pointer}, align 8")
+            code.write_lines([f"store {word} {one.name}, ptr {pointer}, align 8"])
         else:
             assert linear[1][lane_axis] == 1, "elements in SIMD lanes are neighbours"
-            code.lines.append(f"  store {kind} {text}, ptr {pointer}, align 8")
+            code.write_lines([f"store {kind} {text}, ptr {pointer}, align 8"])

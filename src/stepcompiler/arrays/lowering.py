@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import MOVES
+from ..lowering.instructions import Value
 from ..lowering.llvm_builder import Code
 from ..lowering.reduction_rules import REDUCTIONS, of_nothing
 from ..lowering.scalar_kinds import number
@@ -101,7 +102,7 @@ class Lowering:
         for x, to in zip(state, at, strict=True):
             self.known[x] = self.nodes.memory(to, x.dtype)
         label = code.fresh("loop")
-        code.lines.append(f"  br label %{label}.head")
+        code.jump(f"{label}.head")
         code.begin(f"{label}.head")
         self.block(body)
         going, *new = body.results
@@ -111,7 +112,7 @@ class Lowering:
         for x, to in zip(after, at, strict=True):
             if x is not None:
                 self.store(x, to)
-        code.lines.append(f"  br label %{label}.head")
+        code.jump(f"{label}.head")
         code.begin(f"{label}.exit")
         self._results(t, at)
 
@@ -134,7 +135,7 @@ class Lowering:
             for x, to in zip(block.results, at, strict=True):
                 self.store(self.read(x), to)
             self.known = outside
-            code.lines.append(f"  br label %{label}.end")
+            code.jump(f"{label}.end")
             code.begin(f"{label}.test{k}" if k < last else f"{label}.end")
         self._results(t, at)
 
@@ -142,7 +143,7 @@ class Lowering:
         """Jump by a single truth value."""
         x = self.store(condition)
         flag = load_flag(self.code, int(x.at))
-        self.code.lines.append(f"  br i1 {flag}, label %{then}, label %{otherwise}")
+        self.code.branch(flag, then, otherwise)
 
     def _results(self, made: Term, at: Sequence[np.ndarray]) -> None:
         for t in made.block.terms:
@@ -298,15 +299,17 @@ def large_axes(shape: tuple[int, ...]) -> list[int]:
     return sorted(large)
 
 
-def load_flag(code: Code, at: int) -> str:
-    """The name of a truth value that is read from memory."""
+def load_flag(code: Code, at: int) -> Value:
+    """A truth value that is read from memory."""
     name = code.fresh("flag")
-    code.lines += [
-        f"  %{name}.at = getelementptr i64, ptr %memory, i64 {at}",
-        f"  %{name}.word = load i64, ptr %{name}.at, align 8",
-        f"  %{name} = icmp ne i64 %{name}.word, 0",
-    ]
-    return f"%{name}"
+    code.write_lines(
+        [
+            f"%{name}.at = getelementptr i64, ptr %memory, i64 {at}",
+            f"%{name}.word = load i64, ptr %{name}.at, align 8",
+            f"%{name} = icmp ne i64 %{name}.word, 0",
+        ]
+    )
+    return Value(f"%{name}", bool)
 
 
 def fill_value(value: Any, dtype: np.dtype) -> Any:

@@ -258,7 +258,7 @@ def write_kernel(code: Code, memory: Memory, allocas: Sequence[str], loop: Loop,
         bytes=8 * end + _LINE, allocas="\n".join(allocas), copied="\n".join(copied), number=loop.number,
         uniform="\n".join(loop.uniforms.lines), before=loop.uniforms.block, read="\n".join(loop.read.lines),
         keep="\n".join(loop.keep.lines), save="\n".join(loop.save.lines), added="\n".join(loop.added),
-        row_from=ROW_BACKWARD if loop.backward else ROW_FORWARD, body="\n".join(code.written()),
+        row_from=ROW_BACKWARD if loop.backward else ROW_FORWARD, body="\n".join(code.render(code.finished())),
         state_words=sizes.state * width, own_words=sizes.member * width, path_words=sizes.path * width,
         saved_words=sizes.saved * width, width=width, pending=loop.pending, state_bytes=8 * sizes.state * width,
     )  # fmt: skip

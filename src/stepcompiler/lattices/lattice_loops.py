@@ -23,7 +23,8 @@ from jax.extend import core as jex
 from ..compile import lowered
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array
-from ..lowering.llvm_builder import Code, Value
+from ..lowering.instructions import Value
+from ..lowering.llvm_builder import Code
 from ..targets.cpu import Cpu, compiled
 from ..targets.time_loop import ATTRIBUTES, Memory, broadcast
 from .site_values import NeighborMap
@@ -267,7 +268,7 @@ def _written(
         ),
         reads="\n".join(_reads(code, plan.reads, names, relations)),
         accepted="\n".join([*_accepted(code, attempts), *_stores(plan)]),
-        body="\n".join(code.written()),
+        body="\n".join(code.render(code.finished())),
     )
     return "\n".join([text, *code.functions.values(), _GATHER, ATTRIBUTES]), uniforms, len(shared), operations
 
@@ -283,7 +284,7 @@ def _accepted(code: Code, attempts: Sequence[Any]) -> list[str]:
         for i, x in enumerate(attempts[0].results)
     ]
     *first, last = attempts
-    taken = ", ".join([*(f"[true, %{a.block}]" for a in first), f"[{last.taken}, %{last.block}]"])
+    taken = ", ".join([*(f"[true, %{a.block}]" for a in first), f"[{code.spelled(last.taken)}, %{last.block}]"])
     return [*lines, f"  %taken = phi i1 {taken}", "  %failed = xor i1 %taken, true"]
 
 

@@ -11,7 +11,7 @@ from ..jaxprs.data_movement import object_array, row
 from ..jaxprs.equations import CALLS, Equation, callee, closed, scan_of, while_of
 from . import single_precision
 from .context import LoweringContext, Rule, rule
-from .llvm_builder import Value
+from .instructions import Value
 from .scalar_kinds import LaneArray, known, number, same
 
 _LONGEST_UNROLLED = 32  # passes through a loop
@@ -71,7 +71,9 @@ def _branch(
     before = [e for x in instead for e in x.ravel()]
     olds, otherwise = [ctx.shared.operand(e) for e in before], scalar("not", condition)
     label, entry = code.fresh("unlikely"), code.block
-    code.branch(code.all_lanes(ctx.shared.operand(otherwise), "and"), f"{label}.end", f"{label}.case")
+    skipped = code.all_lanes(ctx.shared.operand(otherwise), "and")
+    code.branch(skipped, f"{label}.end", f"{label}.case", likely=True)
+    code.begin(f"{label}.case")
     outside, ctx.assumptions.guards = ctx.assumptions.guards, []
     out = _evaluated_if(ctx, condition, callee(eqn), xs)
     guards = [scalar("or", otherwise, g) for g in ctx.assumptions.guards]
@@ -79,11 +81,8 @@ def _branch(
     if guards:
         olds, news = [*olds, np.bool_(True)], [*news, ctx.shared.operand(ctx.scalars.tree_reduce("and", guards))]
     values = [Value("%" + code.fresh(), x.dtype) for x in news]
-    phis = [
-        f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
-        for x, a, b in zip(values, olds, news, strict=True)
-    ]
-    code.lines.append(f"  br label %{label}.end")
+    phis = [code.phi(x, [(a, entry), (b, code.block)]) for x, a, b in zip(values, olds, news, strict=True)]
+    code.jump(f"{label}.end")
     code.begin(f"{label}.end")
     code.lines += phis
     ctx.assumptions.guards = [*outside, *values[len(before) :]]
@@ -260,12 +259,12 @@ class Loop:
         ctx, code = self.ctx, self.code
         label, entry, values, fine = code.fresh("loop"), code.block, self.heads(), Value("%" + code.fresh(), bool)
         starts = [ctx.shared.operand(e) for e in self.moved(self.flat)]
-        code.lines.append(f"  br label %{label}.head")
+        code.jump(f"{label}.head")
         code.begin(f"{label}.head")
         top = len(code.lines)
         p = ctx.shared.operand(ctx.scalars.apply("and", ctx.assumptions.active, self.test(self.tree(values))))
         going = code.all_lanes(p, "or")
-        code.lines.append(f"  br i1 {going}, label %{label}.body, label %{label}.exit")
+        code.branch(going, f"{label}.body", f"{label}.exit")
         code.begin(f"{label}.body")
         after = self.one_pass(values)
         moving = [m or not same(y, e) for m, e, y in zip(self.moving, self.flat, after, strict=True)]
@@ -278,11 +277,11 @@ class Loop:
             out = [code.select(p, y, x) for y, x in zip(out, values, strict=True)]
             still = code.select(p, still, fine)
         phis = [
-            f"  {x.name} = phi {code.kind(x.dtype)} [{code.text(a)}, %{entry}], [{code.text(b)}, %{code.block}]"
+            code.phi(x, [(a, entry), (b, code.block)])
             for x, a, b in zip([*values, fine], [*starts, np.bool_(True)], [*out, still], strict=True)
         ]
         code.lines[top:top] = phis
-        code.lines.append(f"  br label %{label}.head")
+        code.jump(f"{label}.head")
         code.begin(f"{label}.exit")
         ctx.assumptions.guards = [fine]
         return self.tree(values)

@@ -31,6 +31,7 @@ from ..jaxprs.numpy_eval import by_numpy
 from . import control_flow_rules, decomposed_primitives, indexing_rules, reduction_rules, scalar_ops
 from .context import RULES, Assumptions, LoweringContext
 from .groups import Groups
+from .instructions import Operand
 from .llvm_builder import Code
 from .scalar_kinds import LaneArray, all_known, any_varies, known, split
 from .scalar_lowering import ScalarLowering
@@ -44,7 +45,7 @@ class Attempt(NamedTuple):
 
     results: list[Any]
     valid: Any  # whether each member takes the step
-    taken: str  # whether all members of the group take it
+    taken: Operand  # whether all members of the group take it
     block: str
 
 
@@ -115,8 +116,7 @@ def emit_step(
     ctx.groups.left = ctx.groups.limit
     *out, ok = ctx.evaluate(closed, args)
     flat = [operand(e) for x in out for e in x.ravel()]
-    for x in flat:
-        code.text(x)  # counts as a use
+    code.use(*flat)
     valid = operand(ctx.scalars.tree_reduce("and", [ok[()], *ctx.assumptions.guards, *ctx.shared.in_range()]))
     if before is not None:
         flat = [code.select(before.valid, a, b) for a, b in zip(before.results, flat, strict=True)]

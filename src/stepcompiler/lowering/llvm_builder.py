@@ -10,31 +10,32 @@ results are bitwise identical on every processor with fused multiply-add, for an
 changes `stepcompiler.NUMERICS_VERSION`.
 """
 
-import struct
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+from numpy.typing import DTypeLike
 
-from ..errors import NotCompilable
-from ..targets.slp_vectorizer import Group
-
-TYPES = {"float64": "double", "float32": "float", "bool": "i1"} | {
-    f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
-
-
-class Value:
-    """A number of the compiled program: its name and type."""
-
-    __slots__ = ("dtype", "name")
-
-    def __init__(self, name: str, dtype: Any):
-        self.name, self.dtype = name, np.dtype(dtype)
-
-
-Operand = Value | np.generic  # of an instruction: a varying number or a constant
+from .instructions import (
+    Branch,
+    Call,
+    Conversion,
+    Extraction,
+    Group,
+    Instruction,
+    Intrinsic,
+    Label,
+    Line,
+    Operand,
+    Operation,
+    Phi,
+    Select,
+    Spelling,
+    Sum,
+    Text,
+    Value,
+    render,
+)
 
 
 class Product(NamedTuple):
@@ -47,28 +48,18 @@ class Product(NamedTuple):
     names: tuple[str, ...]
 
 
-class Sum(NamedTuple):
-    """A sum or difference, which is written last, when the uses of its terms have been counted."""
-
-    block: str
-    name: str
-    op: str  # fadd or fsub
-    terms: tuple[Operand, Operand]
-
-
 class Code:
-    """The operations of a step, in order."""
+    """The instructions of a step, in order."""
 
     def __init__(self, width: int):
-        self.width = width
-        self.lines: list[str | Sum] = []
+        self.width, self.spelling = width, Spelling(width)
+        self.lines: list[Line] = []
         self.block = "step.body"  # the basic block that is being written
         self.uses: Counter[str] = Counter()  # how often names occur as operands
         self.functions: dict[str, str] = {}  # that are called, as text
-        self.called: dict[tuple[str, ...], list[Value]] = {}  # results of calls
+        self.called: dict[tuple, list[Value]] = {}  # results of calls
         self.groups: list[Group] = []  # operations that belong to the elements of one array
         self._products: dict[str, Product] = {}
-        self._kinds: dict[Any, str] = {}  # by type of NumPy's
         self._count = 0
 
     # Names, types, operands.
@@ -78,66 +69,142 @@ class Code:
         self._count += 1
         return f"{stem}{self._count}"
 
-    def kind(self, dtype: Any) -> str:
-        """The type as LLVM calls it."""
-        if dtype not in self._kinds:
-            name = np.dtype(dtype).name
-            if name not in TYPES:
-                raise NotCompilable.dtype(name)
-            self._kinds[dtype] = TYPES[name] if self.width == 1 else f"<{self.width} x {TYPES[name]}>"
-        return self._kinds[dtype]
+    def value(self, dtype: DTypeLike) -> Value:
+        """A new number of this type."""
+        self.spelling.kind(dtype)  # raises an error for a type that native code does not support
+        return Value("%" + self.fresh(), dtype)
 
-    def text(self, x: Operand) -> str:
-        """Return a value or constant as an operand, and count this use."""
-        if isinstance(x, Value):
-            self.uses[x.name] += 1
-        return self.spelled(x)
+    def kind(self, dtype: DTypeLike) -> str:
+        """The type in LLVM's language."""
+        return self.spelling.kind(dtype)
+
+    def suffix(self, dtype: DTypeLike) -> str:
+        """The type in the name of an intrinsic function."""
+        return self.spelling.suffix(dtype)
 
     def spelled(self, x: Operand) -> str:
         """Return a value or constant as text."""
-        if isinstance(x, Value):
-            return x.name
-        literal = _literal(x)
-        if self.width == 1:
-            return literal
-        one = f"{TYPES[x.dtype.name]} {literal}"
-        return f"<{', '.join([one] * self.width)}>"
+        return self.spelling.operand(x)
 
-    def write(self, text: str, dtype: Any) -> Value:
-        """One more operation."""
-        value = Value("%" + self.fresh(), dtype)
-        self.lines.append(f"  {value.name} = {text}")
+    def text(self, x: Operand) -> str:
+        """Return a value or constant as text, and count this use."""
+        self.use(x)
+        return self.spelled(x)
+
+    def use(self, *xs: Operand) -> None:
+        """Count a use of values as operands."""
+        for x in xs:
+            if isinstance(x, Value):
+                self.uses[x.name] += 1
+
+    def render(self, instructions: Sequence[Instruction]) -> list[str]:
+        """The text of instructions."""
+        return [render(x, self.spelling) for x in instructions]
+
+    # Instructions.
+
+    def operation(self, op: str, *xs: Operand, dtype: DTypeLike | None = None) -> Value:
+        """Write an operation on numbers of one type. `dtype`: the type of its result, if it is another."""
+        value = self.value(xs[0].dtype if dtype is None else dtype)
+        self.use(*xs)
+        self.lines.append(Operation(value, op, xs))
         return value
 
-    def names(self, start: int, end: int) -> list[str]:
-        """Return the results of a range of lines."""
-        lines = self.lines[start:end]
-        return [x.name if isinstance(x, Sum) else x.partition(" = ")[0].strip() for x in lines]
+    def convert(self, op: str, x: Operand, dtype: DTypeLike) -> Value:
+        """Write a conversion to another type."""
+        value = self.value(dtype)
+        self.use(x)
+        self.lines.append(Conversion(value, op, (x,)))
+        return value
+
+    def select(self, p: Operand, a: Operand, b: Operand) -> Value:
+        """Return a where p is true, else b."""
+        value = self.value(a.dtype)
+        self.use(p, a, b)
+        self.lines.append(Select(value, (p, a, b)))
+        return value
+
+    def intrinsic(self, name: str, xs: Sequence[Operand], flags: str = "") -> Value:
+        """Call an LLVM intrinsic on numbers of one type."""
+        value = self.value(xs[0].dtype)
+        self.use(*xs)
+        self.lines.append(Intrinsic(value, name, (value.dtype,), tuple(xs), flags))
+        return value
+
+    def saturated(self, name: str, x: Operand, dtype: DTypeLike) -> Value:
+        """Call an LLVM intrinsic that converts a number to another type and clips it to the range of this type."""
+        value = self.value(dtype)
+        self.use(x)
+        self.lines.append(Intrinsic(value, name, (value.dtype, x.dtype), (x,)))
+        return value
+
+    def call(self, name: str, xs: Sequence[Operand], dtype: DTypeLike, results: int) -> list[Value]:
+        """Call a function of the program."""
+        first = self.value(dtype)
+        self.use(*xs)
+        self.lines.append(Call(first, name, tuple(xs), results))
+        if results == 1:
+            return [first]
+        values = []
+        for i in range(results):
+            values.append(self.value(dtype))
+            self.use(first)
+            self.lines.append(Extraction(values[-1], (first,), results, i))
+        return values
+
+    def write(self, text: str, dtype: DTypeLike) -> Value:
+        """Write an instruction as text."""
+        value = Value("%" + self.fresh(), dtype)
+        self.lines.append(Text(value, text))
+        return value
+
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Write lines of text."""
+        self.lines += [Text(None, line) for line in lines]
+
+    def all_lanes(self, p: Operand, how: str) -> Operand:
+        """Whether p is true for "and" all or "or" any of the members."""
+        if self.width == 1:
+            self.use(p)
+            return p
+        kind = self.kind(bool)
+        return self.write(f"call i1 @llvm.vector.reduce.{how}.v{self.width}i1({kind} {self.text(p)})", bool)
+
+    # Basic blocks.
 
     def begin(self, label: str) -> None:
         """A new basic block."""
-        self.lines.append(f"{label}:")
+        self.lines.append(Label(label))
         self.block = label
 
-    def branch(self, condition: str, then: str, otherwise: str) -> None:
-        """Jump to a label if a likely condition holds, and else continue in a new basic block."""
-        self.lines.append(f"  br i1 {condition}, label %{then}, label %{otherwise}, !prof !0")
-        self.begin(otherwise)
+    def jump(self, label: str) -> None:
+        """End a basic block."""
+        self.lines.append(Branch((), (label,)))
+
+    def branch(self, condition: Operand, then: str, otherwise: str, *, likely: bool = False) -> None:
+        """End a basic block: jump to the first label if a condition holds, else to the second."""
+        self.lines.append(Branch((condition,), (then, otherwise), likely))
+
+    def phi(self, value: Value, ways: Sequence[tuple[Operand, str]]) -> Phi:
+        """The number that comes from each of some basic blocks. It must be inserted at the beginning of a block."""
+        xs, blocks = zip(*ways, strict=True)
+        self.use(*xs)
+        return Phi(value, xs, blocks)
 
     def snapshot(self) -> tuple:
         """Return the current position, …"""
-        return len(self.lines), self.block, self.uses.copy(), self.called.copy()
+        return len(self.lines), len(self.groups), self.block, self.uses.copy(), self.called.copy()
 
     def rollback(self, mark: tuple) -> None:
         """… to which it can be taken back."""
-        length, self.block, self.uses, self.called = mark
-        del self.lines[length:]
+        length, groups, self.block, self.uses, self.called = mark
+        del self.lines[length:], self.groups[groups:]
 
     # Products and sums of floating-point numbers.
 
     def product(self, a: Operand, b: Operand) -> Value:
         """a b."""
-        value = self.write(f"fmul {self.kind(a.dtype)} {self.text(a)}, {self.text(b)}", a.dtype)
+        value = self.operation("fmul", a, b)
         self._products[value.name] = Product(self.block, a, b, False, (value.name,))
         return value
 
@@ -147,7 +214,7 @@ class Code:
 
     def negative(self, a: Operand) -> Value:
         """−a."""
-        value = self.write(f"fneg {self.kind(a.dtype)} {self.text(a)}", a.dtype)
+        value = self.operation("fneg", a)
         p = self._products.get(getattr(a, "name", ""))
         if p is not None and p.block == self.block:
             self._products[value.name] = p._replace(minus=not p.minus, names=(*p.names, value.name))
@@ -155,23 +222,23 @@ class Code:
 
     def sum(self, op: str, a: Operand, b: Operand) -> Value:
         """a + b (fadd) or a − b (fsub)."""
-        value = Value("%" + self.fresh(), a.dtype)
-        for x in a, b:
-            self.text(x)  # a use of each
-        self.lines.append(Sum(self.block, value.name, op, (a, b)))
+        value = self.value(a.dtype)
+        self.use(a, b)
+        self.lines.append(Sum(self.block, value, op, (a, b)))
         return value
 
-    def written(self) -> list[str]:
-        """All lines, now that nothing more is to come."""
-        sums = {line.name: line for line in self.lines if isinstance(line, Sum)}
-        joined = {line.name: inner for line in sums.values() if (inner := self._joined(line, sums)) is not None}
-        taken = {inner.name for inner in joined.values()}
-        out: list[str] = []
+    def finished(self) -> list[Instruction]:
+        """All instructions, now that nothing more is to come."""
+        sums = {line.result.name: line for line in self.lines if isinstance(line, Sum)}
+        joined = {name: inner for name, line in sums.items() if (inner := self._joined(line, sums)) is not None}
+        taken = {inner.result.name for inner in joined.values()}
+        out: list[Instruction] = []
         for line in self.lines:
-            if isinstance(line, str):
+            if not isinstance(line, Sum):
                 out.append(line)
-            elif line.name not in taken:
-                out += self._fused(line, joined.get(line.name))
+            elif line.result.name not in taken:
+                line.instructions = self._fused(line, joined.get(line.result.name))
+                out += line.instructions
         return out
 
     def _alone(self, line: Sum, x: Operand) -> Product | None:
@@ -185,75 +252,41 @@ class Code:
             return None
         for x in line.terms[::-1]:
             inner = sums.get(getattr(x, "name", ""))
-            if inner is not None and inner.block == line.block and self.uses[inner.name] == 1:
+            if inner is not None and inner.block == line.block and self.uses[inner.result.name] == 1:
                 if all(self._alone(inner, y) for y in inner.terms):
                     return inner
         return None
 
-    def _fused(self, line: Sum, inner: Sum | None) -> list[str]:
+    def _fused(self, line: Sum, inner: Sum | None) -> list[Instruction]:
         """A sum: with a product that it alone uses as one operation, with a sum of two such products as two."""
-        (a, b), minus = line.terms, line.op == "fsub"
+        (a, b), minus, value = line.terms, line.op == "fsub", line.result
         if inner is not None:
-            last = b if getattr(b, "name", "") == inner.name else a
+            last = b if getattr(b, "name", "") == inner.result.name else a
             first, second = (self._alone(inner, x) for x in inner.terms)
             assert first is not None and second is not None
-            lines, term = self._term(line, a if last is b else b, minus and last is a)
-            outside = minus and last is b
-            lines += self._fma(f"{line.name}.first", second, outside != (inner.op == "fsub"), term)
-            return [*lines, *self._fma(line.name, first, outside, f"{line.name}.first")]
+            lines, term = _term(value, a if last is b else b, minus and last is a)
+            outside, middle = minus and last is b, Value(f"{value.name}.first", value.dtype)
+            lines += _fma(middle, second, outside != (inner.op == "fsub"), term)
+            return [*lines, *_fma(value, first, outside, middle)]
         for x, other in ((a, b), (b, a)):
             if (p := self._alone(line, x)) is not None:
-                lines, term = self._term(line, other, minus and x is a)
-                return [*lines, *self._fma(line.name, p, minus and x is b, term)]
-        return [f"  {line.name} = {line.op} {self.kind(a.dtype)} {self.spelled(a)}, {self.spelled(b)}"]
-
-    def _term(self, line: Sum, x: Operand, minus: bool) -> tuple[list[str], str]:
-        """± x, and the lines that it takes."""
-        if not minus:
-            return [], self.spelled(x)
-        return [f"  {line.name}.term = fneg {self.kind(x.dtype)} {self.spelled(x)}"], f"{line.name}.term"
-
-    def _fma(self, name: str, p: Product, minus: bool, term: str) -> list[str]:
-        """± a b + term."""
-        kind, factor, lines = self.kind(p.a.dtype), self.spelled(p.a), []
-        if minus != p.minus:
-            lines.append(f"  {name}.factor = fneg {kind} {factor}")
-            factor = f"{name}.factor"
-        args = f"{kind} {factor}, {kind} {self.spelled(p.b)}, {kind} {term}"
-        return [*lines, f"  {name} = call {kind} @llvm.fma.{self.suffix(p.a.dtype)}({args})"]
-
-    # Other operations.
-
-    def suffix(self, dtype: Any) -> str:
-        """The type in the name of one of LLVM's functions."""
-        one = f"{'f' if np.dtype(dtype).kind == 'f' else 'i'}{8 * np.dtype(dtype).itemsize}"
-        return one if self.width == 1 else f"v{self.width}{one}"
-
-    def select(self, p: Operand, a: Operand, b: Operand) -> Value:
-        """Return a where p is true, else b."""
-        kind = self.kind(a.dtype)
-        return self.write(
-            f"select {self.kind(bool)} {self.text(p)}, {kind} {self.text(a)}, {kind} {self.text(b)}", a.dtype
-        )
-
-    def all_lanes(self, p: Operand, how: str) -> str:
-        """Whether p is true for "and" all or "or" any of the members."""
-        if self.width == 1:
-            return self.text(p)
-        kind = self.kind(bool)
-        return self.write(f"call i1 @llvm.vector.reduce.{how}.v{self.width}i1({kind} {self.text(p)})", bool).name
-
-    def intrinsic(self, name: str, xs: Sequence[Operand], more: str = "") -> Value:
-        """Call an LLVM intrinsic on numbers of one type."""
-        dtype = xs[0].dtype
-        kind = self.kind(dtype)
-        args = ", ".join(f"{kind} {self.text(x)}" for x in xs)
-        return self.write(f"call {kind} @llvm.{name}.{self.suffix(dtype)}({args}{more})", dtype)
+                lines, term = _term(value, other, minus and x is a)
+                return [*lines, *_fma(value, p, minus and x is b, term)]
+        return [Operation(value, line.op, (a, b))]
 
 
-def _literal(x: np.generic) -> str:
-    if x.dtype == bool:
-        return "true" if x else "false"
-    if x.dtype.kind == "f":
-        return f"0x{struct.pack('>d', float(x)).hex()}"
-    return str(int(x))
+def _term(value: Value, x: Operand, minus: bool) -> tuple[list[Instruction], Operand]:
+    """± x as a term of a sum, and the instructions that compute it."""
+    if not minus:
+        return [], x
+    negative = Value(f"{value.name}.term", x.dtype)
+    return [Operation(negative, "fneg", (x,))], negative
+
+
+def _fma(value: Value, p: Product, minus: bool, term: Operand) -> list[Instruction]:
+    """± a b + term."""
+    factor, lines = p.a, []
+    if minus != p.minus:
+        factor = Value(f"{value.name}.factor", p.a.dtype)
+        lines.append(Operation(factor, "fneg", (p.a,)))
+    return [*lines, Intrinsic(value, "fma", (p.a.dtype,), (factor, p.b, term))]

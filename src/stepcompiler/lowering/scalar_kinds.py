@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ..jaxprs.data_movement import Objects, object_array
-from .llvm_builder import Value
+from .instructions import Value
 
 LaneArray = Objects
 

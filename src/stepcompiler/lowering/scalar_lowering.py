@@ -9,7 +9,8 @@ import numpy as np
 from ..jaxprs.numpy_eval import by_numpy
 from . import scalar_ops, single_precision
 from .groups import Groups
-from .llvm_builder import Code, Value
+from .instructions import Value
+from .llvm_builder import Code
 from .scalar_kinds import known, number, same, varies
 from .shared_values import SharedValues
 

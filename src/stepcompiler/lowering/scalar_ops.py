@@ -8,7 +8,8 @@ from numpy.typing import DTypeLike
 
 from .. import mathematics
 from ..errors import NotCompilable
-from .llvm_builder import Code, Operand, Value
+from .instructions import Operand, Value
+from .llvm_builder import Code
 from .scalar_kinds import number
 
 Params = dict[str, Any]  # of an equation
@@ -41,9 +42,7 @@ def size(code: Code, name: str) -> int:
 
 def _plain(op: str) -> Rule:
     """One of LLVM's instructions on integers."""
-    return lambda code, params, dtype, x, y: code.write(
-        f"{op} {code.kind(x.dtype)} {code.text(x)}, {code.text(y)}", x.dtype
-    )
+    return lambda code, params, dtype, x, y: code.operation(op, x, y)
 
 
 def _comparison(test: str) -> Rule:
@@ -54,7 +53,7 @@ def _comparison(test: str) -> Rule:
             op = f"icmp {test[1:]}"
         else:
             op = f"icmp {'s' if x.dtype.kind == 'i' else 'u'}{test[1:]}"
-        return code.write(f"{op} {code.kind(x.dtype)} {code.text(x)}, {code.text(y)}", bool)
+        return code.operation(op, x, y, dtype=bool)
 
     return rule
 
@@ -91,20 +90,19 @@ def converted(code: Code, x: Operand, dtype: DTypeLike) -> Operand:
     if new.kind == "b":
         return write(code, "ne", {}, bool, [x, number(0, old)])
     if old.kind in "iu" and new.kind in "iu" and old.itemsize == new.itemsize:
-        return Value(code.text(x), new)
+        code.use(x)
+        return Value(x.name, new) if isinstance(x, Value) else x.astype(new)
     if old == np.float64 and new == np.int64:
         return _to_integer(code, x)
     if old.kind == "f" and new.kind in "iu":
-        name, kind = "fptosi" if new.kind == "i" else "fptoui", code.kind(new)
-        suffix = f"{code.suffix(new)}.{code.suffix(old)}"
-        return code.write(f"call {kind} @llvm.{name}.sat.{suffix}({code.kind(old)} {code.text(x)})", new)
+        return code.saturated("fptosi.sat" if new.kind == "i" else "fptoui.sat", x, new)
     if old.kind in "biu":
         wider = "zext" if old.kind in "bu" else "sext"
         to_float = "uitofp" if old.kind in "bu" else "sitofp"
         op = to_float if new.kind == "f" else wider if old.kind == "b" or new.itemsize > old.itemsize else "trunc"
     else:
         op = "fpext" if new.itemsize > old.itemsize else "fptrunc"
-    return code.write(f"{op} {code.kind(old)} {code.text(x)} to {code.kind(new)}", new)
+    return code.convert(op, x, new)
 
 
 def _to_integer(code: Code, x: Operand) -> Operand:
@@ -114,7 +112,7 @@ def _to_integer(code: Code, x: Operand) -> Operand:
     beyond = [write(code, test, {}, bool, [x, end]) for test, end, _ in ends]
     inside = write(code, "lt", {}, bool, [code.intrinsic("fabs", [x]), ends[0][1]])
     safe = code.select(inside, x, number(0, float))
-    out = code.write(f"fptosi {code.kind(float)} {code.text(safe)} to {code.kind(np.int64)}", np.int64)
+    out: Operand = code.convert("fptosi", safe, np.int64)
     for p, (_, _, end) in zip(beyond, ends, strict=True):
         out = code.select(p, end, out)
     return out
@@ -158,14 +156,13 @@ def _quotient(code: Code, params: Params, dtype: np.dtype, x: Operand, y: Operan
     """Divide integers as XLA does: x/0 = −1. The processor traps for this case and for −2⁶³/(−1)."""
     zero, safe = _safe_divisor(code, dtype, x, y)
     op = "sdiv" if dtype.kind == "i" else "udiv"
-    quotient = code.write(f"{op} {code.kind(dtype)} {code.text(x)}, {code.text(safe)}", dtype)
-    return code.select(zero, number(-1, dtype), quotient)
+    return code.select(zero, number(-1, dtype), code.operation(op, x, safe))
 
 
 def _rest(code: Code, params: Params, dtype: np.dtype, x: Operand, y: Operand) -> Operand:
     zero, safe = _safe_divisor(code, dtype, x, y)
     op = "srem" if dtype.kind == "i" else "urem"
-    return code.select(zero, x, code.write(f"{op} {code.kind(dtype)} {code.text(x)}, {code.text(safe)}", dtype))
+    return code.select(zero, x, code.operation(op, x, safe))
 
 
 def _safe_divisor(code: Code, dtype: Any, x: Operand, y: Operand) -> tuple[Operand, Operand]:
@@ -225,7 +222,7 @@ def _bits(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
         raise NotCompilable.operation("bitcast_convert_type", f" from {x.dtype} to {dtype}")
     if dtype.kind in "iu" and x.dtype.kind in "iu":
         return converted(code, x, dtype)
-    return code.write(f"bitcast {code.kind(x.dtype)} {code.text(x)} to {code.kind(dtype)}", dtype)
+    return code.convert("bitcast", x, dtype)
 
 
 def _reciprocal_root(code: Code, params: Params, dtype: np.dtype, x: Operand) -> Operand:
@@ -251,9 +248,7 @@ REALS: dict[str, Rule] = {
     "eq_to": _total("eq"),
     "le_to": _total("le"),
     "lt_to": _total("lt"),
-    "div": lambda code, params, dtype, x, y: code.write(
-        f"fdiv {code.kind(dtype)} {code.text(x)}, {code.text(y)}", dtype
-    ),
+    "div": lambda code, params, dtype, x, y: code.operation("fdiv", x, y),
     "is_finite": _finite,
     "mul": lambda code, params, dtype, x, y: code.product(x, y),
     "neg": lambda code, params, dtype, x: code.negative(x),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .llvm_builder import Value
+from .instructions import Value
 from .scalar_kinds import known, number
 
 

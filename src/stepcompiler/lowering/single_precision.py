@@ -14,7 +14,8 @@ from .. import mathematics
 from ..jaxprs.data_movement import MOVES
 from ..jaxprs.equations import CALLS
 from ..jaxprs.interning import primitives
-from .llvm_builder import Code, Value
+from .instructions import Value
+from .llvm_builder import Code
 from .scalar_kinds import known
 from .scalar_ops import converted
 

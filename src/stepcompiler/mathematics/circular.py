@@ -79,16 +79,17 @@ def _reduced(x: Number) -> tuple[Number, Number, Number]:
     code, near = x.code, _near(x)
     small = ~(abs(x) >= _FAR)
     entry = code.block
-    code.branch(code.all_lanes(small.value, "and"), "near", "far")
+    code.branch(code.all_lanes(small.value, "and"), "near", "far", likely=True)
+    code.begin("far")
     far = [where(small, a, b) for a, b in zip(near, call("far_quarter_turns", _far, x, results=3), strict=True)]
-    code.lines.append("  br label %near")
+    code.jump("near")
     last = code.block
     code.begin("near")
     out = []
     for a, b in zip(near, far, strict=True):
-        kind = code.kind(a.value.dtype)
-        text = f"phi {kind} [{code.text(a.value)}, %{entry}], [{code.text(b.value)}, %{last}]"
-        out.append(Number(code, code.write(text, a.value.dtype)))
+        value = code.value(a.value.dtype)
+        code.lines.append(code.phi(value, [(a.value, entry), (b.value, last)]))
+        out.append(Number(code, value))
     return out[0], out[1], out[2]
 
 

@@ -27,22 +27,20 @@ def _exponent(x: Number) -> Number:
 def _divided(r: Number, b: Number, exponent: Number) -> Number:
     """Reduce r in a loop until it is less than b for all members."""
     code, entry = b.code, b.code.block
-    code.lines.append("  br label %loop")
+    code.jump("loop")
     code.begin("loop")
     top, start = len(code.lines), r
     r = Number(code, type(r.value)("%rest", r.value.dtype))
     going = r >= b
-    code.lines.append(f"  br i1 {code.all_lanes(going.value, 'or')}, label %body, label %done")
+    code.branch(code.all_lanes(going.value, "or"), "body", "done")
     code.begin("body")
     k = _exponent(r) - exponent - _STEP
     c = scaled(b, where(going & (k > 0), k, 0))
     q = (r / c).function("floor")
     left = fma(-q, c, r)
     left = where(going, where(left < 0.0, left + c, left), r)
-    code.lines.append("  br label %loop")
-    kind = code.kind(r.value.dtype)
-    head = f"  %rest = phi {kind} [{code.text(start.value)}, %{entry}], [{code.text(left.value)}, %{code.block}]"
-    code.lines.insert(top, head)
+    code.jump("loop")
+    code.lines.insert(top, code.phi(r.value, [(start.value, entry), (left.value, code.block)]))
     code.begin("done")
     return r
 

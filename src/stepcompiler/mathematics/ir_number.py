@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..lowering.llvm_builder import Code, Value
+from ..lowering.instructions import Value, bundle
+from ..lowering.llvm_builder import Code
 from ..lowering.scalar_kinds import number
 
 MAGIC = 1.5 * 2.0**52  # x + MAGIC has the nearest whole number to x in its last bits
@@ -37,9 +38,7 @@ class Number:
 
     def made(self, op: str, x: Any, y: Any, dtype: Any = None) -> "Number":
         """One of LLVM's instructions."""
-        code, (a, b) = self.code, (self.like(x), self.like(y))
-        text = f"{op} {code.kind(a.dtype)} {code.text(a)}, {code.text(b)}"
-        return Number(code, code.write(text, dtype or a.dtype))
+        return Number(self.code, self.code.operation(op, self.like(x), self.like(y), dtype=dtype))
 
     def __add__(self, x: Any) -> "Number":
         return self.made("fadd" if self.real else "add", self, x)
@@ -65,7 +64,7 @@ class Number:
         return self.made("fdiv", x, self)
 
     def __neg__(self) -> "Number":
-        return Number(self.code, self.code.write(f"fneg {self.code.kind(REAL)} {self.code.text(self.value)}", REAL))
+        return Number(self.code, self.code.operation("fneg", self.value))
 
     def __abs__(self) -> "Number":
         return self.function("fabs")
@@ -134,9 +133,7 @@ class Number:
         return self._cast(REAL)
 
     def _cast(self, dtype: np.dtype) -> "Number":
-        kind = self.code.kind
-        text = f"bitcast {kind(self.value.dtype)} {self.code.text(self.value)} to {kind(dtype)}"
-        return Number(self.code, self.code.write(text, dtype))
+        return Number(self.code, self.code.convert("bitcast", self.value, dtype))
 
     def whole(self) -> "Number":
         """Convert an integer of at most 51 bits to a floating-point number."""
@@ -258,28 +255,22 @@ def define(code: Code, name: str, build: Callable, count: int) -> None:
     kind = code.kind(REAL)
     result, returned = kind, f"{kind} {inner.text(outs[0])}"
     if len(outs) > 1:
-        result, name_of = f"{{ {', '.join([kind] * len(outs))} }}", "poison"
+        result, name_of = bundle(kind, len(outs)), "poison"
         for i, x in enumerate(outs):
             name_of = inner.write(f"insertvalue {result} {name_of}, {kind} {inner.text(x)}, {i}", REAL).name
         returned = f"{result} {name_of}"
     given = ", ".join(f"{kind} {x.name}" for x in arguments)
     how = "alwaysinline" if len(inner.lines) < LARGEST_INLINE else "noinline"
     head = f"define internal {result} @{name}({given}) nounwind willreturn memory(none) {how} {{\nentry:\n"
-    code.functions[name] = "\n".join([head + "\n".join(inner.written()), f"  ret {returned}", "}"])
+    code.functions[name] = "\n".join([head + "\n".join(inner.render(inner.finished())), f"  ret {returned}", "}"])
 
 
 def call(name: str, build: Callable, *xs: Number, results: int = 1) -> tuple[Number, ...]:
     """A function of the program, defined if it is not yet there; at the same numbers it is called once."""
     code = xs[0].code
     define(code, name, build, len(xs))
-    kind = code.kind(REAL)
-    given = ", ".join(f"{kind} {code.text(x.value)}" for x in xs)
-    key = code.block, name, given
+    values = [x.value for x in xs]
+    key = code.block, name, *map(code.spelled, values)
     if key not in code.called:
-        bundle = kind if results == 1 else f"{{ {', '.join([kind] * results)} }}"
-        first = code.write(f"call {bundle} @{name}({given})", REAL)
-        code.called[key] = [
-            first if results == 1 else code.write(f"extractvalue {bundle} {first.name}, {i}", REAL)
-            for i in range(results)
-        ]
+        code.called[key] = code.call(name, values, REAL, results)
     return tuple(Number(code, x) for x in code.called[key])

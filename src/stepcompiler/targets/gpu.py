@@ -135,7 +135,7 @@ class Gpu:
 
     def check(self, code: Code) -> None:
         """Raise an error if a step is too long for a thread."""
-        length = sum(" = " in str(line) or not isinstance(line, str) for line in code.lines)
+        length = sum(line.result is not None for line in code.lines)
         if length > LONGEST_ASKED:
             raise NotCompilable(too_long(length, LONGEST_ASKED))
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from ..errors import NotCompilable
 from ..kernel import Grouped, MembersLast, Signature, Sizes
-from ..lowering.llvm_builder import TYPES, Code, Value
+from ..lowering.instructions import TYPES, Branch, Conversion, Instruction, Label, Operation, Phi, Store, Text, Value
+from ..lowering.llvm_builder import Code
 from .slp_vectorizer import packed
 
-_STEPS = Template("""\
+_STEPS = """\
   %n.at = getelementptr i64, $pointer %n, i64 %index
   %n.start = load i64, $pointer %n.at
   %done = sdiv i64 %n.start, %every
@@ -43,7 +44,7 @@ $read_path
 step.body:
 $read_n
 $body
-  br i1 $taken, label %step.accept, label %member.done, !prof !0
+$accept
 step.accept:
 $accepted
   %n.next = add i64 %n.now, 1
@@ -78,7 +79,7 @@ $reload_index
 $counted
 $keep
   store i64 %n.now, $pointer %n.to
-""")
+"""
 _ROW = Template("""\
 $from
   %row = add i64 %path.row, %row.from
@@ -90,7 +91,7 @@ ROW_BACKWARD = """\
   %row.last = sub i64 %rows, 1
   %row.from = sub i64 %row.last, %row.passed"""
 ROW_FORWARD = "  %row.from = sub i64 %n.now, %base"
-_DRAW = Template("""\
+_DRAW = """\
   %odd.bit = and i64 %n.now, 1
   %odd = icmp eq i64 %odd.bit, 1
   %even = xor i1 %odd, true
@@ -101,7 +102,7 @@ draw:
 $read_pair
 $drawn
   br label %step.drawn
-step.drawn:""")
+step.drawn:"""
 
 
 class Target(Protocol):
@@ -163,7 +164,7 @@ class Target(Protocol):
 class Draw(NamedTuple):
     """The path drawn by the code itself, two steps at a time."""
 
-    lines: list[str]
+    lines: list[Instruction]
     block: str  # where it ends
     pair: Value  # the number of the pair, which it reads
     uniforms: list[Value]
@@ -197,37 +198,32 @@ def write_loop(
     memory = Memory(code, target)
     moved = lambda i, x: i in signature.added or any(a.results[i] is not x for a in attempts)
     kept = [i for i, x in enumerate(state) if moved(i, x)]  # the others are not moved
-    counts = {i for i in kept if len(attempts) == 1 and _counts_steps(code, state[i], attempts[0].results[i])}
-    lines = {
-        "read_state": memory.read(state, "%state", "%state.base", ".start"),
-        "read_own": memory.read(own, "%own", "%own.base"),
-        "read_n": broadcast(code, number.name, "%n.now", np.int64),
-        "moving": [
-            f"  {x.name} = phi {code.kind(x.dtype)} [{x.name}.start, %member], [{y}, %step.next]"
-            for x, y in zip(state, _after_adding(code, outputs, signature.added), strict=True)
-        ],
-        "added": _added(code, outputs, signature.added),
+    counts = _counters(code, state, attempts) & set(kept)
+    parts = {
+        "read_state": texts(memory.read(state, "%state", "%state.base", ".start")),
+        "read_own": texts(memory.read(own, "%own", "%own.base")),
+        "read_n": texts(broadcast(code, number.name, "%n.now", np.int64)),
+        "moving": _moving(state, outputs, signature.added),
+        "added": _added(outputs, signature.added),
         "accepted": [
-            f"  {x.name} = phi {code.kind(x.dtype)} "
-            + ", ".join(f"[{code.spelled(a.results[i])}, %{a.block}]" for a in attempts)
+            Phi(x, tuple(a.results[i] for a in attempts), tuple(a.block for a in attempts))
             for i, x in enumerate(accepted)
         ],
+        "accept": [Branch((attempts[-1].taken,), ("step.accept", "member.done"), likely=True)],
         "save": [line for i, x in enumerate(saved) for line in memory.store(x, "%slots", "%slot.base", i, f"%save{i}")]
         + memory.add(outputs, signature.added, "%slot.row"),
-        "counted": broadcast(code, "%steps.each", "%steps", np.int64),
+        "reload_index": texts(target.reload_index.splitlines()),
+        "counted": texts(broadcast(code, "%steps.each", "%steps", np.int64)),
         "keep": [line for i in kept for line in (memory.add_steps(i) if i in counts else memory.keep(state[i], i))],
     }
-    lines["read_path"], kept_pair = _path(memory, path, draw, signature.backward)
-    lines["moving"] += kept_pair
-    lines["body"] = code.written()
+    parts["read_path"], kept_pair = _path(memory, path, draw, signature.backward)
+    parts["moving"] += kept_pair
+    parts["body"] = code.finished()
     shared = [*uniforms, *(draw.uniforms if draw else [])]
     sizes = Sizes(len(shared), len(own), len(state), 0 if draw else len(path), len(saved), len(signature.added))
-    about = {name: getattr(target, name) for name in ("pointer", "stride", "lane", "reload_index")}
-    steps = _STEPS.substitute(
-        {name: "\n".join(part) for name, part in lines.items()},
-        saved_words=len(saved), taken=attempts[-1].taken, **about,
-    )  # fmt: skip
-    steps = packed(steps, code.groups, "member") if code.groups else steps
+    about = {name: getattr(target, name) for name in ("pointer", "stride", "lane")}
+    lines = _filled(_STEPS, parts, saved_words=len(saved), **about)
+    steps = "\n".join(packed(lines, code.groups, "member") if code.groups else code.render(lines))
     read = "\n".join(line for i, x in enumerate(shared) for line in memory.read_shared(i, x))
     return "\n".join([target.wrap_kernel(steps, read, sizes), *code.functions.values(), ATTRIBUTES])
 
@@ -238,28 +234,54 @@ attributes #0 = { nounwind "no-trapping-math"="true" "no-builtins" }
 """
 
 
-def _counts_steps(code: Code, x: Value, y: Any) -> bool:
-    """Whether a word of the state is one more after each step: such a one need not be carried along."""
-    one = code.spelled(np.int64(1))
-    return isinstance(y, Value) and f"  {y.name} = add {code.kind(np.int64)} {x.name}, {one}" in code.lines
+def texts(lines: Sequence[str]) -> list[Instruction]:
+    """Lines of text as instructions."""
+    return [Text(None, line.strip(), ends_block=line.startswith("  br ")) for line in lines]
 
 
-def _after_adding(code: Code, outputs: Sequence[Value], added: tuple[int, ...]) -> list[str]:
-    """The new state, to some of whose words something is added at a saved step."""
-    return [f"{x.name}.next" if i in added else code.text(x) for i, x in enumerate(outputs)]
-
-
-def _added(code: Code, outputs: Sequence[Value], added: tuple[int, ...]) -> list[str]:
-    """The lines that choose the words to which something has been added."""
-    lines = []
-    for i in added:
-        x = code.text(outputs[i])
-        ways = f"[{x}, %step.accept], [{x}, %step.stop], [{x}.sum, %save]"
-        lines.append(f"  {x}.next = phi {code.kind(outputs[i].dtype)} {ways}")
+def _filled(template: str, parts: dict[str, list[Instruction]], **words: object) -> list[Instruction]:
+    """The instructions of a template: a line `$name` stands for the instructions `parts[name]`, others are text."""
+    lines: list[Instruction] = []
+    for line in template.splitlines():
+        if line.startswith("$"):
+            lines += parts[line[1:]]
+        elif line.endswith(":"):
+            lines.append(Label(line[:-1]))
+        else:
+            lines += texts([Template(line).substitute(words)])
     return lines
 
 
-def _path(memory: "Memory", path: list[Value], draw: Draw | None, backward: bool) -> tuple[list[str], list[str]]:
+def _counters(code: Code, state: Sequence[Value], attempts: Sequence[Any]) -> set[int]:
+    """The words of the state that are one more after each step: such a one need not be carried along."""
+    if len(attempts) > 1:
+        return set()
+    sums = {line.result.name: line for line in code.lines if isinstance(line, Operation) and line.op == "add"}
+    pairs = [(x, sums.get(getattr(y, "name", ""))) for x, y in zip(state, attempts[0].results, strict=False)]
+    one = lambda x: isinstance(x, np.generic) and x == 1
+    read = [(x, line.operands if line else (None, None)) for x, line in pairs]
+    return {i for i, (x, (a, b)) in enumerate(read) if isinstance(a, Value) and a.name == x.name and one(b)}
+
+
+def _moving(state: Sequence[Value], outputs: Sequence[Value], added: tuple[int, ...]) -> list[Instruction]:
+    """The instructions that carry the state from step to step; to some words something is added at a saved step."""
+    after = [_renamed(x, ".next") if i in added else x for i, x in enumerate(outputs)]
+    return [Phi(x, (_renamed(x, ".start"), y), ("member", "step.next")) for x, y in zip(state, after, strict=True)]
+
+
+def _added(outputs: Sequence[Value], added: tuple[int, ...]) -> list[Instruction]:
+    """The instructions that choose the words to which something has been added."""
+    ways = "step.accept", "step.stop", "save"
+    return [Phi(_renamed(x, ".next"), (x, x, _renamed(x, ".sum")), ways) for x in (outputs[i] for i in added)]
+
+
+def _renamed(x: Value, suffix: str) -> Value:
+    return Value(x.name + suffix, x.dtype)
+
+
+def _path(
+    memory: "Memory", path: list[Value], draw: Draw | None, backward: bool
+) -> tuple[list[Instruction], list[Instruction]]:
     """Return the lines that load or draw the increments of a step, and those that save the ones of the next step.
 
     A pair of steps is drawn at once: before the first of them, and wherever a run begins with the second.
@@ -268,7 +290,7 @@ def _path(memory: "Memory", path: list[Value], draw: Draw | None, backward: bool
     if draw is None:
         start = ROW_BACKWARD if backward else ROW_FORWARD
         row = _ROW.substitute({"from": start}, path_words=len(path), stride=target.stride, lane=target.lane)
-        return [row, *memory.read(path, "%path", "%row.base")] if path else [], []
+        return texts([*row.splitlines(), *memory.read(path, "%path", "%row.base")]) if path else [], []
     after, kept = [], []
     chosen = []
     for x, a, b in zip(path, draw.first, draw.second, strict=True):
@@ -278,8 +300,8 @@ def _path(memory: "Memory", path: list[Value], draw: Draw | None, backward: bool
             after.append(f"  {name} = phi {kind} [{x.name}.kept, %step.path], [{drawn}, %{draw.block}]")
         kept.append(f"  {x.name}.kept = phi {kind} [zeroinitializer, %member], [{x.name}.second, %step.next]")
     pair = broadcast(code, draw.pair.name, "%pair", np.int64)
-    here = _DRAW.substitute(read_pair="\n".join(pair), drawn="\n".join([*draw.lines, *chosen]))
-    return [here, *after], kept
+    here = _filled(_DRAW, {"read_pair": texts(pair), "drawn": [*draw.lines, *texts(chosen)]})
+    return [*here, *texts(after)], texts(kept)
 
 
 class Memory:
@@ -302,43 +324,38 @@ class Memory:
             lines.append(f"  {name} = {op} {wide} {word} to {code.kind(dtype)}")
         return lines
 
-    def store(self, x: Any, area: str, base: str, at: int, name: str) -> list[str]:
-        """The lines that write a word."""
-        code = self.code
-        kind, operand = code.kind(x.dtype), code.text(x)
-        lines = []
+    def store(self, x: Value, area: str, base: str, at: int, name: str) -> list[Instruction]:
+        """The instructions that write a word."""
+        lines: list[Instruction] = []
         if x.dtype not in (np.float64, np.int64, np.uint64):
-            wider = "sext" if x.dtype.kind == "i" else "zext"
-            lines = [f"  {name}.word = {wider} {kind} {operand} to {code.kind(np.int64)}"]
-            kind, operand = code.kind(np.int64), f"{name}.word"
-        at_word = self._at(area, base, at, name)
-        return [*lines, *at_word, f"  store {kind} {operand}, {self.target.pointer} {name}.at, align 8"]
+            word = Value(f"{name}.word", np.int64)
+            lines, x = [Conversion(word, "sext" if x.dtype.kind == "i" else "zext", (x,))], word
+        return [*lines, *texts(self._at(area, base, at, name)), Store((x,), f"{self.target.pointer} {name}.at")]
 
-    def add(self, outputs: Sequence[Value], added: tuple[int, ...], row: str) -> list[str]:
-        """The lines that add words of a row to some of the state."""
+    def add(self, outputs: Sequence[Value], added: tuple[int, ...], row: str) -> list[Instruction]:
+        """The instructions that add words of a row to some of the state."""
         if not added:
             return []
-        lines = [
-            f"  %added.words = mul i64 {row}, {len(added)}",
-            "  %added.base = mul i64 %added.words, " + self.target.stride,
-        ]
+        words = f"%added.words = mul i64 {row}, {len(added)}"
+        lines = texts([words, f"%added.base = mul i64 %added.words, {self.target.stride}"])
         for at, i in enumerate(added):
-            x, kind = outputs[i], self.code.kind(outputs[i].dtype)
+            x = outputs[i]
             if x.dtype != np.float64:
                 raise NotCompilable.dtype(x.dtype.name, " in the words of the state to which the kernel adds")
-            lines += self._load("%added", "%added.base", at, f"{x.name}.more", x.dtype)
-            lines.append(f"  {x.name}.sum = fadd {kind} {x.name}, {x.name}.more")
+            more = _renamed(x, ".more")
+            lines += texts(self._load("%added", "%added.base", at, more.name, x.dtype))
+            lines.append(Operation(_renamed(x, ".sum"), "fadd", (x, more)))
         return lines
 
-    def keep(self, x: Value, at: int) -> list[str]:
-        """The lines that write a word of the state back."""
+    def keep(self, x: Value, at: int) -> list[Instruction]:
+        """The instructions that write a word of the state back."""
         return self.store(x, "%state", "%state.reload", at, f"%keep{at}")
 
-    def add_steps(self, at: int) -> list[str]:
-        """The lines that add to a word of the state how many steps were made."""
+    def add_steps(self, at: int) -> list[Instruction]:
+        """The instructions that add the number of steps to a word of the state."""
         kind, old, new = self.code.kind(np.int64), f"%count{at}", Value(f"%count{at}.more", np.int64)
         load = self._load("%state", "%state.reload", at, old, np.dtype(np.int64))
-        return [*load, f"  {new.name} = add {kind} {old}, %steps.each", *self.keep(new, at)]
+        return [*texts([*load, f"{new.name} = add {kind} {old}, %steps.each"]), *self.keep(new, at)]
 
     def _at(self, area: str, base: str, word: int, name: str) -> list[str]:
         """The lines that find a word."""

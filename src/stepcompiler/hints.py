@@ -13,6 +13,8 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
+from .jaxprs.equation_types import Equation
+
 likely_p = jex.Primitive("stepcompiler_likely")
 no_fma_p = jex.Primitive("stepcompiler_no_fma")
 unlikely_p = jex.Primitive("stepcompiler_unlikely")
@@ -103,14 +105,14 @@ def _alike(avals: Sequence[Any], held: Sequence[Any]) -> bool:
 # For interpreters of programs.
 
 
-def wrapped(eqn: Any) -> jex.ClosedJaxpr:
+def wrapped(eqn: Equation) -> jex.ClosedJaxpr:
     """The program that a hint wraps."""
     if "jaxpr" in eqn.params:
         return eqn.params["jaxpr"]
     return jax.make_jaxpr(_PLAIN[eqn.primitive])(*(v.aval for v in eqn.invars))
 
 
-def parts_of_unlikely(eqn: Any, xs: Sequence) -> tuple[Any, list]:
+def parts_of_unlikely(eqn: Equation, xs: Sequence) -> tuple[Any, list]:
     """Return the condition of an `unlikely` equation, and its results where the condition is false."""
     first = eqn.params["first"]
     return xs[first], list(xs[first + 1 : first + 1 + len(eqn.outvars)])

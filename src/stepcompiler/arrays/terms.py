@@ -17,6 +17,7 @@ from jax.extend import core as jex
 from ..errors import NotCompilable
 from ..hints import likely_p, no_fma_p, parts_of_unlikely, unlikely_p
 from ..jaxprs.data_movement import MOVES
+from ..jaxprs.equation_types import Equation
 from ..jaxprs.equations import (
     CALLS,
     callee,
@@ -134,7 +135,7 @@ class Graph:
         self.block.terms.append(term)
         return term
 
-    def _equation(self, jaxpr: jex.Jaxpr, eqn: Any, xs: list[Term]) -> list[Term]:
+    def _equation(self, jaxpr: jex.Jaxpr, eqn: Equation, xs: list[Term]) -> list[Term]:
         name = eqn.primitive.name
         if not all(isinstance(v.aval.dtype, np.dtype) for v in eqn.outvars):
             raise NotCompilable("A step uses random keys of JAX, which native code does not support.")
@@ -164,7 +165,7 @@ class Graph:
         (v,) = eqn.outvars
         return [self.apply(name, xs, v.aval.shape, v.aval.dtype, eqn.params)]
 
-    def _call(self, eqn: Any, xs: list[Term]) -> list[Term]:
+    def _call(self, eqn: Equation, xs: list[Term]) -> list[Term]:
         """A call, or a hint."""
         if eqn.primitive is likely_p and self.trust_likely and xs[0].name not in ("constant", "shared"):
             self.guards.append(xs[0])
@@ -185,7 +186,7 @@ class Graph:
         self.block, self.guards = outside, guards
         return out, fine
 
-    def _while(self, eqn: Any, xs: list[Term]) -> list[Term]:
+    def _while(self, eqn: Equation, xs: list[Term]) -> list[Term]:
         """A loop. Its state has one more number: whether all guards have held."""
         loop, body = while_of(eqn.params), Block()
         cond_constants, body_constants, init = loop.split(xs)
@@ -205,7 +206,7 @@ class Graph:
         made = Term("while", (*init, self.value(np.True_)), (), np.dtype(bool), self.block, blocks=(body,))
         return self._results(made, state)
 
-    def _cond(self, eqn: Any, xs: list[Term]) -> list[Term]:
+    def _cond(self, eqn: Equation, xs: list[Term]) -> list[Term]:
         """A choice of one of several programs."""
         branches = [closed(b) for b in eqn.params["branches"]]
         if xs[0].name == "constant":
@@ -226,7 +227,7 @@ class Graph:
         self.guards.append(out[-1])
         return out[:-1]
 
-    def _scan(self, eqn: Any, xs: list[Term]) -> list[Term]:
+    def _scan(self, eqn: Equation, xs: list[Term]) -> list[Term]:
         """A loop of known length, unrolled."""
         body, constants, carried, length, reverse = scan_of(eqn.params)
         carry, rows = list(xs[constants : constants + carried]), xs[constants + carried :]
@@ -255,7 +256,7 @@ def _checked(dtype: Any) -> np.dtype:
     return dtype
 
 
-def _evaluated(jaxpr: jex.Jaxpr, eqn: Any, values: list[Any]) -> list[Any]:
+def _evaluated(jaxpr: jex.Jaxpr, eqn: Equation, values: list[Any]) -> list[Any]:
     """The results of an equation without varying operands."""
     if any(isinstance(x, jax.core.Tracer) for x in values):
         return eval_equation(jaxpr, eqn, values)

@@ -3,47 +3,14 @@
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
 from jax.extend import core as jex
 
 from ..hints import HINTS, wrapped
-
-
-class Variable(Protocol):
-    """An operand or result of an equation; the operand may be a literal."""
-
-    @property
-    def aval(self) -> jax.core.ShapedArray:
-        """Its shape and type."""
-        ...
-
-
-class Equation(Protocol):
-    """The part of JAX's `JaxprEqn` that rules read, with the types of its fields."""
-
-    @property
-    def primitive(self) -> jex.Primitive:
-        """The operation."""
-        ...
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """The parameters of the operation."""
-        ...
-
-    @property
-    def invars(self) -> Sequence[Variable]:
-        """The operands."""
-        ...
-
-    @property
-    def outvars(self) -> Sequence[Variable]:
-        """The results."""
-        ...
-
+from .equation_types import Equation, equations_of
 
 # Primitives that only call another program, and under which parameter they hold it.
 CALLS = {
@@ -68,7 +35,7 @@ _FUNCTIONS = ("jit", "pjit")  # those of functions
 class Scan(NamedTuple):
     """A `scan`: body(constants, carry, row) → (carry, row of results), `length` times."""
 
-    body: Any
+    body: jex.ClosedJaxpr
     constants: int
     carry: int
     length: int
@@ -110,13 +77,13 @@ def inner_programs(params: dict) -> list[jex.ClosedJaxpr]:
     return [closed(s) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
 
 
-def may_run_forever(eqn: Any) -> bool:
+def may_run_forever(eqn: Equation) -> bool:
     """Whether an operation is a loop of an unknown number of passes, or has one inside."""
     inner = (e for program in inner_programs(eqn.params) for e in program.jaxpr.eqns)
     return eqn.primitive.name == "while" or any(map(may_run_forever, inner))
 
 
-def callee(eqn: Any) -> jex.ClosedJaxpr:
+def callee(eqn: Equation) -> jex.ClosedJaxpr:
     """The program that an equation only calls."""
     name, params = eqn.primitive.name, eqn.params
     if eqn.primitive in HINTS:
@@ -126,28 +93,28 @@ def callee(eqn: Any) -> jex.ClosedJaxpr:
     return closed(params[CALLS[name]])
 
 
-def bind(primitive: Any, params: dict, args: Iterable) -> list:
-    """Return the shapes and types of the results of an operation."""
+def bind(primitive: jex.Primitive, params: dict[str, Any], args: Iterable[Any]) -> list[Any]:
+    """Return the results of an operation."""
     out = primitive.bind(*args, **primitive.get_bind_params(params))
     return out if primitive.multiple_results else [out]
 
 
-def eval_equation(jaxpr: jex.Jaxpr, eqn: Any, values: Sequence[Any]) -> list:
+def eval_equation(jaxpr: jex.Jaxpr, eqn: Equation, values: Sequence[Any]) -> list:
     """Evaluate one equation of a jaxpr, whatever its primitive, as a jaxpr of its own."""
     arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
     alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])
     return jax.core.eval_jaxpr(alone, [], *arguments.values())
 
 
-def closed(jaxpr: Any) -> jex.ClosedJaxpr:
+def closed(jaxpr: jex.Jaxpr | jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """A program together with its constants."""
     return jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jex.ClosedJaxpr(jaxpr, [])
 
 
-def count_operations(jaxpr: Any) -> int:
+def count_operations(jaxpr: jex.Jaxpr) -> int:
     """Return the number of operations of a program, with one pass of each loop."""
 
-    def one(eqn: Any) -> int:
+    def one(eqn: Equation) -> int:
         sizes = [math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape")]
         if eqn.primitive.name == "dot_general":
             (contracted, _), _ = eqn.params["dimension_numbers"]
@@ -155,13 +122,14 @@ def count_operations(jaxpr: Any) -> int:
         inside = [count_operations(program.jaxpr) for program in inner_programs(eqn.params)]
         return sum(inside) if inside else sum(sizes)
 
-    return sum(map(one, jaxpr.eqns))
+    return sum(map(one, equations_of(jaxpr)))
 
 
-def live_equations(jaxpr: jex.Jaxpr) -> list[Any]:
-    """The equations of a program of which something comes out that is used, or that do something else."""
-    used, out = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}, []
-    for eqn in reversed(jaxpr.eqns):
+def live_equations(jaxpr: jex.Jaxpr) -> list[Equation]:
+    """The equations of a program that have a used result or an effect."""
+    used: set[Any] = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}
+    out: list[Equation] = []
+    for eqn in reversed(equations_of(jaxpr)):
         if eqn.effects or any(v in used for v in eqn.outvars):
             eqn = _trimmed(eqn, used)
             used.update(v for v in eqn.invars if not isinstance(v, jex.Literal))
@@ -169,7 +137,7 @@ def live_equations(jaxpr: jex.Jaxpr) -> list[Any]:
     return out[::-1]
 
 
-def _trimmed(eqn: Any, used: set) -> Any:
+def _trimmed(eqn: Equation, used: set[Any]) -> Equation:
     """Return a call without unused results and without the equations that only they need."""
     if eqn.primitive.name not in _FUNCTIONS or all(v in used for v in eqn.outvars):
         return eqn

@@ -16,15 +16,16 @@ import numpy as np
 from jax.extend import core as jex
 
 from ..hints import HINTS
+from .equation_types import Equation
 from .equations import CALLS, callee
 
 
-def calls(eqn: Any) -> bool:
+def calls(eqn: Equation) -> bool:
     """Whether an equation only calls another program: a `jit`, a custom derivative, a hint."""
     return eqn.primitive.name in CALLS
 
 
-def jits_and_hints(eqn: Any) -> bool:
+def jits_and_hints(eqn: Equation) -> bool:
     """Whether an equation is a `jit` or a hint."""
     return eqn.primitive.name in ("jit", "pjit") or eqn.primitive in HINTS
 

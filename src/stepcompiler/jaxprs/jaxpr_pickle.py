@@ -17,6 +17,7 @@ import jax.core
 import numpy as np
 from jax.extend import core as jex
 
+from .equation_types import Equation
 from .equations import bind, callee
 from .interpreter import Interpreter, jits_and_hints
 
@@ -54,7 +55,7 @@ def packed(jaxpr: jex.Jaxpr) -> Program:
         value = np.asarray(v.val, v.aval.dtype)[()]
         return _Literal(value.item() if v.aval.weak_type else value)
 
-    def equation(jaxpr: jex.Jaxpr, eqn: Any, inputs: list) -> list[int]:
+    def equation(jaxpr: jex.Jaxpr, eqn: Equation, inputs: list) -> list[int]:
         name = eqn.primitive.name
         if _primitives().get(name) is not eqn.primitive:
             raise TypeError(_not_picklable(name))

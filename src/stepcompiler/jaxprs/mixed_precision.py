@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 from jaxtyping import Array
 
+from .equation_types import Equation
 from .equations import inner_programs
 from .interpreter import Interpreter, jits_and_hints
 
@@ -34,7 +35,7 @@ def _plain(jaxpr: Any) -> bool:
     return True
 
 
-def _inlined(eqn: Any) -> bool:
+def _inlined(eqn: Equation) -> bool:
     return jits_and_hints(eqn) or eqn.primitive.name == "closed_call"
 
 
@@ -43,7 +44,7 @@ def _narrowed(x: Any) -> Any:
     return jnp.asarray(x, _SINGLE[dtype]) if dtype in _SINGLE else x
 
 
-def _equation(jaxpr: jex.Jaxpr, eqn: Any, values: list) -> list:
+def _equation(jaxpr: jex.Jaxpr, eqn: Equation, values: list) -> list:
     params = {k: _narrow_dtype(v) for k, v in eqn.params.items()}
     out = eqn.primitive.bind(*values, **params)
     return out if eqn.primitive.multiple_results else [out]

@@ -8,6 +8,7 @@ import jax.core
 from jax.extend import core as jex
 
 from ..errors import NotCompilable
+from .equation_types import Equation, equations_of
 from .equations import eval_equation, inner_programs, live_equations
 from .interpreter import Interpreter
 
@@ -49,7 +50,7 @@ def with_named_arguments(program: jex.ClosedJaxpr, name: str) -> Callable[..., l
 
 
 def _evaluate(program: jex.ClosedJaxpr, name: str, mark: Callable[[Any], Any], args: Sequence[Any]) -> list:
-    def equation(jaxpr: jex.Jaxpr, eqn: Any, values: list[Any]) -> Sequence[Any]:
+    def equation(jaxpr: jex.Jaxpr, eqn: Equation, values: list[Any]) -> Sequence[Any]:
         if _named(eqn, name):
             return [mark(values[0])]
         if any(_holds(p.jaxpr, name) for p in inner_programs(eqn.params)):
@@ -59,11 +60,11 @@ def _evaluate(program: jex.ClosedJaxpr, name: str, mark: Callable[[Any], Any], a
     return Interpreter(equation, inline=lambda eqn: eqn.primitive.name in _INLINED).evaluate(program, args)
 
 
-def _named(eqn: Any, name: str) -> bool:
+def _named(eqn: Equation, name: str) -> bool:
     return eqn.primitive.name == "name" and eqn.params["name"] == name
 
 
 def _holds(jaxpr: jex.Jaxpr, name: str) -> bool:
     """Whether there is such a value anywhere in a program."""
     inner = (p for eqn in jaxpr.eqns for p in inner_programs(eqn.params))
-    return any(_named(eqn, name) for eqn in jaxpr.eqns) or any(_holds(p.jaxpr, name) for p in inner)
+    return any(_named(eqn, name) for eqn in equations_of(jaxpr)) or any(_holds(p.jaxpr, name) for p in inner)

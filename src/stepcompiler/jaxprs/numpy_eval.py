@@ -15,6 +15,7 @@ from jax.extend import core as jex
 
 from ..cache import LRUCache
 from .data_movement import MOVES
+from .equation_types import Equation
 from .equations import eval_equation
 from .interpreter import Interpreter, typed_literal
 
@@ -87,7 +88,7 @@ def numpy_function(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[n
         first.append(value)
         return len(first) - 1
 
-    def equation(jaxpr: jex.Jaxpr, eqn: Any, inputs: list[int]) -> list[int]:
+    def equation(jaxpr: jex.Jaxpr, eqn: Equation, inputs: list[int]) -> list[int]:
         outputs = [new() for _ in eqn.outvars]
         does, alone = _operation(jaxpr, eqn)
         steps.append((does, inputs, outputs, alone))
@@ -114,7 +115,7 @@ def numpy_function(program: jex.ClosedJaxpr) -> Callable[[Sequence[Any]], list[n
     return run
 
 
-def _operation(jaxpr: jex.Jaxpr, eqn: Any) -> tuple[Callable[..., Any], bool]:
+def _operation(jaxpr: jex.Jaxpr, eqn: Equation) -> tuple[Callable[..., Any], bool]:
     """One equation, as a function of NumPy's values, and whether it returns its result alone, not in a list."""
     name, params = eqn.primitive.name, eqn.params
     if name in _MOVES:
@@ -184,7 +185,7 @@ def _complex(a: Any, b: Any) -> Any:
     return out[()]
 
 
-def _by_jax(jaxpr: jex.Jaxpr, eqn: Any) -> Callable[..., list[np.ndarray]]:
+def _by_jax(jaxpr: jex.Jaxpr, eqn: Equation) -> Callable[..., list[np.ndarray]]:
     """An equation done by JAX, whose results for the small arrays met last are kept."""
     kept: LRUCache[list[np.ndarray]] = LRUCache(16)
 

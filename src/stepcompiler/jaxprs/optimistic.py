@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from jaxtyping import Array, PyTree
 
 from ..derivatives import custom_derivative
 from ..hints import likely_p
+from .equation_types import Equation
 from .equations import bind
 from .interpreter import Interpreter, calls
 
@@ -52,7 +52,7 @@ def _trusting(fn: Callable, *args: PyTree) -> tuple[PyTree, list[Array]]:
     program, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
     held: list[Array] = []
 
-    def equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list) -> list:
+    def equation(jaxpr: jex.Jaxpr, eqn: Equation, xs: list) -> list:
         """One equation; nothing is assumed inside loops."""
         if eqn.primitive is not likely_p:
             return bind(eqn.primitive, eqn.params, xs)

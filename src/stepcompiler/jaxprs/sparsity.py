@@ -8,6 +8,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from .data_movement import MOVES, Objects, object_array
+from .equation_types import Equation
 from .interpreter import Interpreter
 
 _ELEMENTWISE = frozenset(
@@ -30,7 +31,7 @@ def is_smooth(f: Callable[[Any], Any], x: Any) -> bool:
     """Return whether the program of f has no operation that is singular somewhere; False if that is not certain."""
     certain = True
 
-    def equation(jaxpr: jex.Jaxpr, eqn: Any, depends: list[bool]) -> list[bool]:
+    def equation(jaxpr: jex.Jaxpr, eqn: Equation, depends: list[bool]) -> list[bool]:
         nonlocal certain
         if any(depends):
             certain = certain and _is_smooth(eqn, depends)
@@ -41,7 +42,7 @@ def is_smooth(f: Callable[[Any], Any], x: Any) -> bool:
     return certain
 
 
-def _is_smooth(eqn: Any, depends: list[bool]) -> bool:
+def _is_smooth(eqn: Equation, depends: list[bool]) -> bool:
     name = eqn.primitive.name
     if name == "div":
         return not depends[1]
@@ -55,7 +56,7 @@ def _all(value: bool, shape: tuple[int, ...]) -> Objects:
     return object_array([value] * int(np.prod(shape)), tuple(shape))
 
 
-def _equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list[Objects]) -> list[Objects]:
+def _equation(jaxpr: jex.Jaxpr, eqn: Equation, xs: list[Objects]) -> list[Objects]:
     """Propagate elementwise for elementwise operations; otherwise all results depend on all operands."""
     name, shapes = eqn.primitive.name, [getattr(v.aval, "shape", ()) for v in eqn.outvars]
     if not any(x.any() for x in xs):

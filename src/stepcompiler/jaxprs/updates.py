@@ -22,6 +22,7 @@ from jax import lax
 from jax.extend import core as jex
 from jaxtyping import Array
 
+from .equation_types import Equation
 from .equations import closed, eval_equation, inner_programs, while_of
 from .interpreter import Interpreter
 
@@ -60,7 +61,7 @@ def _concerned(jaxpr: jex.Jaxpr) -> bool:
 def _evaluate(
     jaxpr: jex.Jaxpr, consts: Sequence, args: Sequence, captured: Origins, given: list[Origins], numbers: count
 ) -> list:
-    def equation(jaxpr: jex.Jaxpr, eqn: Any, xs: list[_Traced]) -> list[_Traced]:
+    def equation(jaxpr: jex.Jaxpr, eqn: Equation, xs: list[_Traced]) -> list[_Traced]:
         values, own = [x.value for x in xs], [x.origins for x in xs]
         if guarded(eqn.primitive.name):
             out = _replaced(jaxpr, eqn, values, own)
@@ -78,7 +79,7 @@ def _evaluate(
     return [x.value for x in out]
 
 
-def _nested(eqn: Any, own: list[Origins], numbers: count) -> Any:
+def _nested(eqn: Equation, own: list[Origins], numbers: count) -> Equation:
     """An equation whose loop body or branches are written anew, if they have operations to replace."""
     params = dict(eqn.params)
     for key, value in eqn.params.items():
@@ -90,7 +91,7 @@ def _nested(eqn: Any, own: list[Origins], numbers: count) -> Any:
     return eqn.replace(params=params)
 
 
-def _passed(eqn: Any, key: str, own: list[Origins]) -> list[Origins]:
+def _passed(eqn: Equation, key: str, own: list[Origins]) -> list[Origins]:
     """The origins of the inputs of an inner program."""
     name = eqn.primitive.name
     if name == "while":
@@ -114,7 +115,7 @@ def _written(program: Any, own: list[Origins], numbers: count) -> Any:
     return new if isinstance(program, jex.ClosedJaxpr) else new.jaxpr
 
 
-def _replaced(jaxpr: jex.Jaxpr, eqn: Any, values: list, own: list[Origins]) -> list:
+def _replaced(jaxpr: jex.Jaxpr, eqn: Equation, values: list, own: list[Origins]) -> list:
     """The value of a slice or an update, by operations that XLA computes correctly."""
     name, array = eqn.primitive.name, values[0]
     if name == "dynamic_slice":

@@ -20,6 +20,7 @@ from jaxtyping import Array
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import MOVES
+from ..jaxprs.equation_types import Equation
 from ..jaxprs.equations import bind, live_equations, scan_of
 from ..jaxprs.interning import value_key
 from ..jaxprs.interpreter import Interpreter
@@ -52,7 +53,7 @@ class OneSite:
         _, (here,) = self.places.aligned([x], [np.shape(x)], self.places.over)
         return here
 
-    def _equation(self, eqn: Any, xs: list[Any]) -> list[Any]:
+    def _equation(self, eqn: Equation, xs: list[Any]) -> list[Any]:
         name = eqn.primitive.name
         largest = max(math.prod(v.aval.shape) for v in eqn.outvars)
         if all(map(uniform, xs)) and largest < (self.sites if name in MOVES else self.largest):
@@ -71,19 +72,19 @@ class OneSite:
             return self._scan(eqn, xs)
         raise NotCompilable.operation(name, _ACROSS)
 
-    def _apply(self, eqn: Any, params: dict, *xs: Any) -> list:
+    def _apply(self, eqn: Equation, params: dict, *xs: Any) -> list:
         """The results of an operation."""
         what = eqn.primitive, value_key(params)
         return self.places.once(what, lambda *xs: bind(eqn.primitive, params, xs), *xs)
 
-    def _elementwise(self, eqn: Any, xs: list[Any]) -> PerSite:
+    def _elementwise(self, eqn: Equation, xs: list[Any]) -> PerSite:
         shape = eqn.outvars[0].aval.shape
         if np.broadcast_shapes(*map(np.shape, xs)) != shape:
             raise NotCompilable.operation(eqn.primitive.name, _ACROSS)
         over, values = self.places.aligned(xs, [shape] * len(xs))
         return PerSite(self._apply(eqn, eqn.params, *values)[0], shape, over)
 
-    def _sum(self, eqn: Any, xs: list[Any]) -> "PerSite | Sum":
+    def _sum(self, eqn: Equation, xs: list[Any]) -> "PerSite | Sum":
         """A sum. The derivative of a shift adds parts of an array, with zeros around them: they are put together."""
         settled = [x for x in xs if not isinstance(x, (Moved, Sum))]
         parts: list[Moved] = []
@@ -105,7 +106,7 @@ class OneSite:
             settled[:2] = [self._elementwise(eqn, settled[:2])]
         return Sum(settled, left, eqn.outvars[0].aval.shape) if left else settled[0]
 
-    def _reduce(self, eqn: Any, x: Any) -> PerSite:
+    def _reduce(self, eqn: Equation, x: Any) -> PerSite:
         over, (value,) = self.places.aligned([x], [x.shape])
         outer = over.outer(x.shape)
         axes = tuple(a - outer for a in eqn.params["axes"])
@@ -114,7 +115,7 @@ class OneSite:
         (out,) = self._apply(eqn, eqn.params | {"axes": axes}, self.places.shaped(value, x.shape[outer:]))
         return PerSite(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
 
-    def _dot(self, eqn: Any, x: Any, y: Any) -> "PerSite | Moved":
+    def _dot(self, eqn: Equation, x: Any, y: Any) -> "PerSite | Moved":
         """Σ over axes inside of the sites: site by site, or with an array that all sites share."""
         (cx, cy), (bx, by) = ([tuple(map(int, axes)) for axes in pair] for pair in eqn.params["dimension_numbers"])
         if not bx:
@@ -130,7 +131,9 @@ class OneSite:
         out = self._contracted(eqn, inside, *given)
         return PerSite(self.places.shaped(out, (-1,)), eqn.outvars[0].aval.shape, over)
 
-    def _dot_shared(self, eqn: Any, x: Any, y: Any, cx: tuple, cy: tuple, leads: bool = False) -> "PerSite | Moved":
+    def _dot_shared(
+        self, eqn: Equation, x: Any, y: Any, cx: tuple[int, ...], cy: tuple[int, ...], leads: bool = False
+    ) -> "PerSite | Moved":
         """Σ over axes inside of the sites of x with an array y that all sites share; `leads`: x comes first."""
         over, (here,) = self.places.aligned([x], [x.shape])
         n, free = over.outer(x.shape), np.ndim(y) - len(cy)
@@ -147,7 +150,7 @@ class OneSite:
         at = self.places.places(PerSite(out, (*x.shape[:n], *shape[:free], *shape[free + n :]), over))
         return Moved(np.moveaxis(at, range(n), range(free, free + n)), self.places)
 
-    def _contracted(self, eqn: Any, dimension_numbers: Any, x: Any, y: Any) -> Array:
+    def _contracted(self, eqn: Equation, dimension_numbers: Any, x: Any, y: Any) -> Array:
         dimensions = tuple(tuple(pair) for pair in dimension_numbers)
         return self._apply(eqn, eqn.params | {"dimension_numbers": dimensions}, x, y)[0]
 
@@ -160,7 +163,7 @@ class OneSite:
         _, (here,) = self.places.aligned([x], [(over.count, *x.shape)], over)
         return self.places.shaped(here, x.shape)
 
-    def _scan(self, eqn: Any, xs: list[Any]) -> list[Any]:
+    def _scan(self, eqn: Equation, xs: list[Any]) -> list[Any]:
         """A loop over parts of the lattice that carries nothing along: the same at each site of each part."""
         body, constants, carry, length, _ = scan_of(eqn.params)
         rows = xs[constants:]
@@ -174,7 +177,7 @@ class OneSite:
         out = part.evaluate(body, [*xs[:constants], *given])
         return [PerSite(part.to_site(y), (length, *np.shape(y)), over) for y in out]
 
-    def _move(self, eqn: Any, xs: list[Any]) -> list[Any]:
+    def _move(self, eqn: Equation, xs: list[Any]) -> list[Any]:
         name, params, x = eqn.primitive.name, eqn.params, xs[0]
         shapes = [v.aval.shape for v in eqn.outvars]
         kept = name in _IN_ORDER or (name == "broadcast_in_dim" and math.prod(np.shape(x)) == math.prod(shapes[0]))

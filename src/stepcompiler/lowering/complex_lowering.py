@@ -17,6 +17,7 @@ from jax.extend import core as jex
 from jaxtyping import PyTree
 
 from ..errors import NotCompilable
+from ..jaxprs.equation_types import Equation, Variable, equations_of
 from ..jaxprs.equations import CALLS, bind, callee, closed, eval_equation, inner_programs, scan_of, while_of
 from ..jaxprs.interpreter import Interpreter, typed_literal
 from . import complex_arithmetic as c
@@ -65,17 +66,19 @@ def without_complex(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return jax.make_jaxpr(lambda *args: _PARTS.evaluate(program, args))(*structs)
 
 
-def _has_complex(jaxpr: Any) -> bool:
-    def touched(eqn: Any) -> bool:
-        if any(_complex(v) for v in (*eqn.invars, *eqn.outvars)):
-            return True
-        inner = [callee(eqn)] if eqn.primitive.name == "call_hi_primitive" else inner_programs(eqn.params)
-        return any(_has_complex(program.jaxpr) for program in inner)
-
-    return any(touched(eqn) for eqn in jaxpr.eqns)
+def _has_complex(jaxpr: jex.Jaxpr) -> bool:
+    return any(map(_computes_complex, equations_of(jaxpr)))
 
 
-def _complex(v: Any) -> bool:
+def _computes_complex(eqn: Equation) -> bool:
+    """Whether an equation, or a program that it runs, has complex numbers."""
+    if any(_complex(v) for v in (*eqn.invars, *eqn.outvars)):
+        return True
+    inner = [callee(eqn)] if eqn.primitive.name == "call_hi_primitive" else inner_programs(eqn.params)
+    return any(_has_complex(program.jaxpr) for program in inner)
+
+
+def _complex(v: Variable) -> bool:
     return hasattr(v.aval, "dtype") and is_complex(v.aval)
 
 
@@ -87,15 +90,12 @@ def _split(x: Any) -> Any:
     return Pair(np.real(x), im) if np.any(im) or np.any(np.signbit(im)) else np.real(x)
 
 
-def _equation(jaxpr: Any, eqn: Any, xs: list[Any]) -> list[Any]:
+def _equation(jaxpr: jex.Jaxpr, eqn: Equation, xs: list[Any]) -> list[Any]:
     name = eqn.primitive.name
-    plain = not any(_complex(v) for v in (*eqn.invars, *eqn.outvars))
     if name in CONTROL:
-        if plain and not _has_complex(jex.Jaxpr([], [], [], [eqn], debug_info=jaxpr.debug_info)):
-            return list(eval_equation(jaxpr, eqn, xs))
-        return CONTROL[name](eqn, xs)
-    if plain:
-        return list(eval_equation(jaxpr, eqn, xs))
+        return CONTROL[name](eqn, xs) if _computes_complex(eqn) else eval_equation(jaxpr, eqn, xs)
+    if not any(_complex(v) for v in (*eqn.invars, *eqn.outvars)):
+        return eval_equation(jaxpr, eqn, xs)
     if name in PARTWISE:
         return _partwise(eqn, xs)
     if name not in RULES:
@@ -119,7 +119,7 @@ PARTWISE = frozenset(
 )
 
 
-def _partwise(eqn: Any, xs: list[Any]) -> list[Any]:
+def _partwise(eqn: Equation, xs: list[Any]) -> list[Any]:
     """Apply to the parts that exist: a real array stays one array."""
     params = eqn.params
     if eqn.primitive.name.startswith("scatter"):
@@ -144,7 +144,7 @@ def _partwise(eqn: Any, xs: list[Any]) -> list[Any]:
     return [Pair(a, b) if _complex(v) else a for v, a, b in both]
 
 
-def _fill_value(eqn: Any) -> complex | None:
+def _fill_value(eqn: Equation) -> complex | None:
     """Return the value of elements out of bounds of a `gather`: NaN + 0i by default."""
     if "fill_value" not in eqn.params:
         return None
@@ -160,12 +160,12 @@ def _of(function: Callable) -> Callable:
     return lambda eqn, *xs: function(*xs)
 
 
-def _dot(eqn: Any, a: Any, b: Any) -> Any:
+def _dot(eqn: Equation, a: Any, b: Any) -> Any:
     params = eqn.params | {"preferred_element_type": _part_type(eqn)}
     return c.bilinear(lambda x, y: eqn.primitive.bind(x, y, **params), a, b)
 
 
-def _product_over(eqn: Any, a: Any) -> Any:
+def _product_over(eqn: Equation, a: Any) -> Any:
     """The product of all elements along some axes."""
     axes = eqn.params["axes"]
     parts = [jnp.moveaxis(x, axes, range(len(axes))) for x in (c.real(a), c.imag(a))]
@@ -176,7 +176,7 @@ def _product_over(eqn: Any, a: Any) -> Any:
     return out
 
 
-def _running_product(eqn: Any, a: Any) -> Any:
+def _running_product(eqn: Equation, a: Any) -> Any:
     """The products of the first elements along an axis, of so many."""
     axis, count = eqn.params["axis"], c.real(a).shape[eqn.params["axis"]]
     rows = [Pair(*(lax.index_in_dim(x, i, axis) for x in c.pair(a))) for i in range(count)]
@@ -187,7 +187,7 @@ def _running_product(eqn: Any, a: Any) -> Any:
     return Pair(*(lax.concatenate(parts, axis) for parts in zip(*out, strict=True)))
 
 
-def _fourier(eqn: Any, a: Any) -> Any:
+def _fourier(eqn: Equation, a: Any) -> Any:
     kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
     if kind == lax.FftType.RFFT:
         return c.real_fourier(a, lengths)
@@ -196,12 +196,12 @@ def _fourier(eqn: Any, a: Any) -> Any:
     return c.fourier(a, kind == lax.FftType.IFFT, lengths)
 
 
-def _nothing(eqn: Any, *_: Any) -> Any:
+def _nothing(eqn: Equation, *_: Any) -> Any:
     """An array that is about to be filled."""
     return jnp.zeros(eqn.outvars[0].aval.shape, _part_type(eqn))
 
 
-def _converted(eqn: Any, a: Any) -> Any:
+def _converted(eqn: Equation, a: Any) -> Any:
     """Part by part; to a real number the real part, and to a truth value whether it is not 0."""
     new = np.dtype(eqn.params["new_dtype"])
     if new.kind == "c":
@@ -212,7 +212,7 @@ def _converted(eqn: Any, a: Any) -> Any:
     return lax.convert_element_type(c.real(a), new)
 
 
-def _sort(eqn: Any, *xs: Any) -> list[Any]:
+def _sort(eqn: Equation, *xs: Any) -> list[Any]:
     """By the real part, then by the imaginary one."""
     flat, keys = [], 0
     for i, (x, v) in enumerate(zip(xs, eqn.invars, strict=True)):
@@ -222,7 +222,7 @@ def _sort(eqn: Any, *xs: Any) -> list[Any]:
     return [Pair(next(out), next(out)) if _complex(v) else next(out) for v in eqn.invars]
 
 
-def _part_type(eqn: Any) -> Any:
+def _part_type(eqn: Equation) -> Any:
     """Return the type of the parts of a result."""
     return np.dtype(np.float32 if eqn.outvars[0].aval.dtype in (np.complex64, np.float32) else np.float64)
 
@@ -267,11 +267,11 @@ def _full(xs: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
     return [c.pair(x) if _complex(v) else x for x, v in zip(xs, variables, strict=True)]
 
 
-def _call(eqn: Any, xs: list[Any]) -> list[Any]:
+def _call(eqn: Equation, xs: list[Any]) -> list[Any]:
     return _PARTS.evaluate(callee(eqn), xs)
 
 
-def _while(eqn: Any, xs: list[Any]) -> list[Any]:
+def _while(eqn: Equation, xs: list[Any]) -> list[Any]:
     """Loops under `vmap` iterate until the last is done; those that are done are frozen."""
     loop = while_of(eqn.params)
     of_cond, of_body, initial = loop.split(xs)
@@ -294,7 +294,7 @@ def _chosen(which: Any, a: Any, b: Any) -> Any:
     return jnp.where(which.reshape(which.shape + (1,) * (jnp.ndim(a) - which.ndim)), a, b)
 
 
-def _scan(eqn: Any, xs: list[Any]) -> list[Any]:
+def _scan(eqn: Equation, xs: list[Any]) -> list[Any]:
     body, nc, nk, length, reverse = scan_of(eqn.params)
     variables = body.jaxpr.outvars
 
@@ -307,7 +307,7 @@ def _scan(eqn: Any, xs: list[Any]) -> list[Any]:
     return [*carry, *rows]
 
 
-def _cond(eqn: Any, xs: list[Any]) -> list[Any]:
+def _cond(eqn: Equation, xs: list[Any]) -> list[Any]:
     index, *args = xs
     branches = [lambda *args, b=closed(b): _full(_PARTS.evaluate(b, args), eqn.outvars) for b in eqn.params["branches"]]
     return list(lax.switch(index, branches, *args))

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, TypeVar
 import numpy as np
 from jax.extend import core as jex
 
-from ..jaxprs.equations import Equation
+from ..jaxprs.equation_types import Equation
 from .groups import Groups
 from .llvm_builder import Code
 from .scalar_kinds import LaneArray

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..hints import likely_p, low_precision_p, no_fma_p, parts_of_unlikely, unlikely_p
 from ..jaxprs.data_movement import object_array, row
-from ..jaxprs.equations import CALLS, Equation, callee, closed, scan_of, while_of
+from ..jaxprs.equation_types import Equation
+from ..jaxprs.equations import CALLS, callee, closed, scan_of, while_of
 from . import single_precision
 from .context import LoweringContext, Rule, rule
 from .instructions import Value

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from ..errors import NotCompilable
-from ..jaxprs.equations import Equation
+from ..jaxprs.equation_types import Equation
 from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray
 

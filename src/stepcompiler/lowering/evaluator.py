@@ -25,7 +25,8 @@ from jax.extend import core as jex
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import MOVES, object_array
-from ..jaxprs.equations import Equation, eval_equation, live_equations, may_run_forever
+from ..jaxprs.equation_types import Equation
+from ..jaxprs.equations import eval_equation, live_equations, may_run_forever
 from ..jaxprs.interpreter import Interpreter, typed_literal
 from ..jaxprs.numpy_eval import by_numpy
 from . import control_flow_rules, decomposed_primitives, indexing_rules, reduction_rules, scalar_ops

@@ -13,7 +13,7 @@ from jax.lax import GatherScatterMode
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array
-from ..jaxprs.equations import Equation
+from ..jaxprs.equation_types import Equation
 from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray, known, number
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..errors import NotCompilable
 from ..jaxprs.data_movement import object_array, row
-from ..jaxprs.equations import Equation, closed
+from ..jaxprs.equation_types import Equation
+from ..jaxprs.equations import closed
 from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray, number
 

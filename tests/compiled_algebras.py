@@ -29,7 +29,7 @@ def vectors(draw, name, size=st.just(1.0)):
 class Coordinates:
     """The methods of an algebra as functions of coordinates, each traced once, whatever programs it is part of.
 
-    `derived` takes those of the base class; what the algebra does not override is the same function then.
+    `derived` takes those of the base class; methods that the algebra does not override are then the same functions.
     """
 
     def __init__(self, algebra, derived=None):

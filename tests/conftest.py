@@ -25,15 +25,17 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 settings.register_profile("coadjoint", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("coadjoint")
 
-LARGEST_CACHE = 2**30  # bytes of compiled programs that are kept
+LARGEST_CACHE = 2**30  # bytes of compiled programs on disk
 
 
-# Most of the time of these tests is XLA's. With JAX 0.10 it compiles in half the time by the older of its two ways to
-# write the code of a fusion, without LLVM's optimisation, and in one piece rather than in 32 that are compiled side by
-# side; in a fifth less without the passes that look for what can be moved out of loops; and in a little less without
-# those that share the work of one program among cores, which the tests keep busy anyway, and that tidy up once more.
-# What comes out is the same but for the rounding of sums of products. `make verify` and the tests on newer JAX have XLA
-# as it is, and so have tests marked `xla_as_it_is`.
+# XLA's compiler takes most of the time of these tests. With JAX 0.10, four changes shorten it:
+# - the older code generator for fusions, without LLVM's optimisation, and one module in place of 32 parallel ones:
+#   half the time;
+# - no passes that move code out of loops: a fifth less;
+# - no passes that divide one program among cores, because the tests keep all cores busy;
+# - no second simplification.
+# Results differ by the rounding of sums of products. `make verify`, the tests with newer JAX and tests marked
+# `xla_as_it_is` run XLA without these changes.
 LEFT_OUT = (
     *("while-loop-invariant-code-motion", "simplify-while-loops", "while-loop-trip-count-annotator"),
     *("cpu-parallel-task-assigner", "post_scatter_expansion_simplification", "tree_reduction_rewriter"),
@@ -46,30 +48,31 @@ LARGEST_GROWTH = 2**32  # bytes of a process, after which compiled programs are 
 
 
 def pytest_configure(config):
-    """Compile quickly, collect garbage seldom, keep what was compiled."""
+    """Shorten compilation and garbage collection, and cache compiled programs."""
     if jax.__version__.startswith("0.10."):
         share_contexts()
-        compilation_cache.compress_executable = compilation_cache.decompress_executable = bytes  # zlib takes too long
+        # zlib is slow
+        compilation_cache.compress_executable = compilation_cache.decompress_executable = bytes
         if "not slow" in config.option.markexpr:
             assert not xla_bridge.backends_are_initialized(), "a conftest.py computes when it is imported: too early"
             os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
             leave_out_passes()
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # no program need tell the lines that it was traced from
-    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nor one of a process that a test starts
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # source lines lengthen lowering
+    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # also in processes that tests start
     gc.freeze()
     gc.set_threshold(400_000, 50, 100)  # tracing makes objects by the million, few of them in cycles
     keep_programs(config)
 
 
 def share_contexts():
-    """Lower many programs in one context of MLIR's: JAX 0.10 spends 4 ms on a new one for each, newer ones 0.3 ms."""
+    """Lower many programs in one MLIR context: JAX 0.10 spends 4 ms on a new context per program, newer JAX 0.3 ms."""
     make, kept = mlir.make_ir_context, threading.local()
 
     def context():
-        if mlir.ir.Context.current is not None:  # one program is lowered while another is: they must not mix
+        if mlir.ir.Context.current is not None:  # lowering of a program inside of another: separate contexts
             return make()
         kept.programs = getattr(kept, "programs", 0) + 1
-        if kept.programs % 64 == 1:  # a context forgets nothing
+        if kept.programs % 64 == 1:  # the memory of a context grows
             kept.context = make()
         return kept.context
 
@@ -77,7 +80,7 @@ def share_contexts():
 
 
 def leave_out_passes():
-    """Native code without LLVM's passes is there in a third of the time, half as fast, and has the same bits."""
+    """Skip LLVM's passes: native code compiles three times faster, runs at half the speed, with identical results."""
     from stepcompiler.targets import cpu, gpu
 
     cpu.compiled = gpu.compiled = partial(cpu.compiled, level=0)
@@ -85,7 +88,7 @@ def leave_out_passes():
 
 @pytest.fixture(autouse=True)
 def all_passes(request, monkeypatch):
-    """Where native code itself is tested, its bits at every level, too, it is a user's."""
+    """Run LLVM's passes in the tests of the compiler, as for users."""
     if request.path.parent.name == "stepcompiler":
         from stepcompiler.targets import cpu
 
@@ -94,7 +97,7 @@ def all_passes(request, monkeypatch):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """A test of bits that XLA computes as a user has it: in a process of its own."""
+    """Run a test marked `xla_as_it_is` in a separate process with all passes of XLA."""
     if pyfuncitem.get_closest_marker("xla_as_it_is") is None or os.environ.get("XLA_FLAGS") != QUICK_XLA:
         return None
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", pyfuncitem.nodeid]
@@ -105,10 +108,10 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def keep_programs(config):
-    """Programs that XLA has compiled are kept, for the other processes of this run and for the next one.
+    """Cache XLA's compiled programs for the other processes of this run and for later runs.
 
-    A program serves the processor that it was compiled on, so that a folder on a shared disk has one part for each.
-    Subprocesses that tests start compile their own: some of them are killed while they write.
+    A compiled program is valid for one kind of processor, so the folder has a part for each. Processes that tests start
+    do not use the cache, because tests kill some of them while they write.
     """
     if not hasattr(config, "cache"):  # switched off
         return
@@ -126,15 +129,16 @@ def keep_programs(config):
 
 @pytest.fixture(scope="session")
 def memory_kept():
-    """Bytes that this process had when its programs were last forgotten."""
+    """The memory of this process when its compiled programs were last cleared, in bytes."""
     return [0]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs(memory_kept):
-    """The compiled programs of all files together would take gigabytes; but files share the small ones.
+    """Clear compiled programs after a file if memory has grown: those of all files together take gigabytes.
 
-    What is forgotten makes room for the programs that follow, but the process does not shrink: so its growth counts.
+    Files share small programs. The memory of a process does not shrink when programs are cleared, so growth is
+    compared.
     """
     yield
     pages = Path("/proc/self/statm")

@@ -58,7 +58,7 @@ LONG = ("gauss4", "Strang", "CommutatorFree", "NinomiyaVictoir", "BathSplitting"
 
 
 def is_native(case):
-    """Whether native code must be taken; elsewhere it may be refused."""
+    """Whether native code must be taken; elsewhere it may be unsupported."""
     if case["method"] == "Adaptive" or case["algebra"] == "SU(9)":
         return False
     if case["algebra"] == "SU(3)" and case["method"] in ("gauss4", "IsospectralMidpoint"):
@@ -89,7 +89,8 @@ def allowed(case):
 def table():
     """The cases of `make test`, then the rest of them.
 
-    The first have all pairs of features but for the method, and every method; the others all pairs. What is dear to
+    The first cases cover all pairs of features other than the method, and every method; the others all pairs. What is
+    dear to
     compile is taken on so(3) there, as far as it goes.
     """
     rest = {k: v for k, v in FEATURES.items() if k != "method"}
@@ -210,7 +211,7 @@ def run(case, backend, steps, out=None, resume=False):
 
 
 def results(case, done):
-    """All that came out, as arrays."""
+    """All results, as arrays."""
     if case["reduce"]:
         return jax.tree.map(np.asarray, done.reduced)
     values = done.saved if case["save"] else done.mu

@@ -1,4 +1,4 @@
-"""Oracles in exact arithmetic: whole numbers in units of 2^-256, which know nothing of the library's algorithms."""
+"""Oracles in exact arithmetic: integers in units of 2^-256, independent of the library's algorithms."""
 
 import jax
 import jax.numpy as jnp

@@ -82,7 +82,7 @@ def _asked(server: subprocess.Popen, request: list) -> int | None:
 
 
 def serve() -> None:
-    """Start processes, and say how they ended, until nobody asks any more."""
+    """Start processes and report their exit status, until the parent closes the connection."""
     import gc
 
     gc.disable()

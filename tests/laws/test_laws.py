@@ -211,14 +211,14 @@ def test_closed_form_near_its_switch(name, angle):
         close("jvp", rates, oracles.flow_jvp(C, s, m, ds, dm), grown * (norm(dm) + bend(name, s, ds) * norm(m)))
 
 
-# Algebras that do not know all their Casimirs move in double-double.
+# Algebras without all of their Casimirs in closed form move in double-double.
 
 
 @every_incomplete
 @given(data=st.data())
 @few
 def test_transport_without_all_casimirs(name, data):
-    """Right to thirty digits; the Casimirs that the algebra does not know of are kept too."""
+    """Right to thirty digits; the Casimirs without a closed form are conserved too."""
     s, m = data.draw(vectors(name, angles)), data.draw(vectors(name))
     case = ALGEBRAS[name]
     if case.degree == 0 and abs(m[1]) < 1e-3:
@@ -338,7 +338,7 @@ def test_cayley_is_a_rational_function_of_matrices(name):
 
 
 def test_no_cayley_without_matrices():
-    """An algebra that is known by its bracket alone says so."""
+    """An algebra that is defined by its bracket alone reports this."""
     with pytest.raises(TypeError, match=r"StructureConstants has no Cayley transform.*Exp\(\)"):
         ALGEBRAS["so(4)"].algebra.log_cayley(jnp.zeros(6))
     with pytest.raises(TypeError, match=r"has no Cayley transform"):

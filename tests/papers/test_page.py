@@ -194,7 +194,7 @@ def test_the_globe_turns_moves_and_tells_values(globe):
 
 
 def test_the_globe_shows_what_is_there(globe):
-    """Seen from above, the longitude of what is told grows to the right, and the value is that of the field."""
+    """Seen from above, the longitude under the pointer grows to the right, and the value is that of the field."""
     canvas = globe.locator("canvas")
     globe.locator("button.play").click()
     globe.locator(".controls input").fill("0")

@@ -1,4 +1,4 @@
-"""The command `coadjoint reproduce`: what it writes, what it refuses, and that the same key gives the same bits."""
+"""The command `coadjoint reproduce`: its files, its errors, and bitwise identical results for the same key."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def test_a_claim_that_comes_out_otherwise_gives_status_1(invoke, tmp_path, monke
     assert (tmp_path / "o" / "index.html").exists()
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ BINARY = {
     "interp": lambda x, y: (
         jnp.interp(jnp.ravel(x), jnp.array([-1.0, 0.0, 2.0]), jnp.array([3.0, 1.0, 2.0])) + jnp.sum(y)
     ),
-    "copysign": lambda x, y: jnp.copysign(x, jnp.nan_to_num(y)),  # the sign of NaN is nobody's promise
+    "copysign": lambda x, y: jnp.copysign(x, jnp.nan_to_num(y)),  # the sign of NaN is not specified
 }
 
 

@@ -1,4 +1,4 @@
-"""Caches: a run gives the same bits whatever ran before it in its process."""
+"""Caches: results do not depend on earlier runs in the same process."""
 
 import json
 

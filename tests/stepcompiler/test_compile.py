@@ -1,4 +1,4 @@
-"""Lanes: any small JAX program, as native code, gives what it gives otherwise."""
+"""Lanes: any small JAX program has the same results in native code and in JAX."""
 
 from functools import cache
 
@@ -141,7 +141,7 @@ def test_a_first_pass_that_is_known():
 
 
 def test_numbers_that_are_the_same_are_read_once():
-    """However often a program asks for the same function of what does not vary."""
+    """A function of shared numbers is computed once, however often a program calls it."""
     fn = lambda x, a: sum((-2.0 * jnp.cos(a)[i]) * x[i] ** (1 + j) for i in range(4) for j in range(3))
     native = made(fn, X, (A[0],))
     assert len(native.shared_words([jnp.asarray(A[0])])) <= 5  # and whether they are in range

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs: programs with complex numbers give natively what they give otherwise."""
+"""Complex numbers as pairs: programs with complex numbers have the same results in native code and in JAX."""
 
 import jax
 import jax.numpy as jnp

@@ -8,7 +8,7 @@ from stepcompiler.device_arrays import to_device
 
 
 def test_no_program_is_compiled_and_memory_is_not_shared(compilations):
-    """For shapes that nobody has had before; what NumPy does to its array later is its own."""
+    """For shapes that occur for the first time; what NumPy does to its array later is its own."""
     given = np.arange(1009.0)
     expected = given.copy()
     with compilations() as count:

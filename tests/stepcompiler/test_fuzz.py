@@ -101,7 +101,7 @@ def test_whole_numbers(dtype):
 
 
 def outside(fn, seed, out, samples=SAMPLES):
-    """What came out further off than round-off allows: the number, what it should be, and how far it may be off."""
+    """The results with errors above round-off: the result, the expected number, and the allowed error."""
     expected, bound, certain, huge = reference(fn, X, seed, samples)
     with np.errstate(all="ignore"):
         good = (np.abs(out - expected) <= bound) | (out == expected) | (np.isnan(out) & np.isnan(expected))

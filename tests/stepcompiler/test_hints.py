@@ -160,7 +160,7 @@ def test_what_is_unlikely_must_return_the_likes_of_otherwise():
 
 
 def test_optimistic_map_takes_any_function_of_that_name():
-    """What its functions are called says nothing."""
+    """The names of functions have no effect."""
 
     @jax.jit
     def likely(x):
@@ -212,7 +212,7 @@ def results_of_user_program(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_functions_mean_nothing(name):
-    """A user's jitted function with the name of a hint does what it does under any other name, bit for bit."""
+    """A user's jitted function with the name of a hint has bitwise the same results as under any other name."""
     found, expected = results_of_user_program(name), results_of_user_program("other")
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(found, jax.vmap(user_program(function_called("other")))(ROWS), 1e-14)

@@ -1,4 +1,4 @@
-"""Interned functions: the same code is the same object, captured arrays are inputs, and nothing else changes."""
+"""Interned functions: equal code becomes one object, captured arrays become inputs, and results do not change."""
 
 import jax
 import jax.numpy as jnp

@@ -49,7 +49,7 @@ def kernel():
 
 
 def test_threads_checkpoints_and_python_give_the_same_bits(kernel, monkeypatch):
-    """Five groups: alone, among threads, and called by Python; states are kept every fifth step."""
+    """Five groups: alone, among threads, and called by Python; states are saved every fifth step."""
     words = lambda *shape: jnp.asarray(RNG.standard_normal(shape)).view(jnp.int64)
     state, member, path = words(5, 2, 4), words(5, 2, 4), words(5, STEPS, 2, 4)
 

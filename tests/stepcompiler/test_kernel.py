@@ -19,7 +19,7 @@ SIGNATURE = Signature([constant_pattern(MATRIX), dynamic_input(0.0)], [NUMBER], 
 
 
 def step(shared, member, state, n, harvest):
-    """One Euler step; what is saved is the population and its logarithm."""
+    """One Euler step; the population and its logarithm are saved."""
     (matrix, dt), (rate,), x = shared, member, state["x"]
     new = x + dt * (rate * x * (matrix @ x[::-1]) - 0.1 * harvest[0] * jnp.cos(x))
     caught = state["catches"] + (harvest[0] > 0)

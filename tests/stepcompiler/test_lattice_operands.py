@@ -1,4 +1,4 @@
-"""Lattices in native code: every operand belongs to the sites that the program says, or XLA computes the step."""
+"""Lattices in native code: every operand belongs to the sites that the program names, or XLA computes the step."""
 
 import jax
 import jax.numpy as jnp

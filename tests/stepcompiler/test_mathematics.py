@@ -91,7 +91,7 @@ def native(name, args, width=8):
 
 
 def errors(name, args, out):
-    """In ulps of the true value, and of numbers that are too large 0 if ∞ came out."""
+    """The error in ulps of the true value; 0 if the result is ∞ for a number that is too large."""
     result = []
     with mpmath.workdps(40):
         for *xs, y in zip(*args, out, strict=True):

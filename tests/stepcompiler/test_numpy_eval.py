@@ -1,4 +1,4 @@
-"""Programs done by NumPy: the same bits as JAX, operation by operation."""
+"""Programs done by NumPy: bitwise the results of JAX, operation by operation."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The example of the package's README runs, and gives what JAX gives."""
+"""The example of the package's README runs, and its results are those of JAX."""
 
 import re
 from pathlib import Path

@@ -30,7 +30,7 @@ def both(fn, x, monkeypatch):
     monkeypatch.setattr("stepcompiler.targets.time_loop.packed", noted)
     side = called(made(fn, x[None], width=1), x[None])[0]
     monkeypatch.setattr(groups, "LEAST_COPIES", 10**9)
-    monkeypatch.setattr(cpu, "compiled", partial(cpu.compiled, level=0))  # the same bits in a third of the time
+    monkeypatch.setattr(cpu, "compiled", partial(cpu.compiled, level=0))  # identical results, in a third of the time
     single = called(made(fn, x[None], width=1), x[None])[0]
     monkeypatch.undo()
     return side, single, texts

@@ -1,4 +1,4 @@
-"""Rules for primitives: what programs of all sorts give natively is what XLA gives."""
+"""Rules for primitives: the results of native code are those of XLA, for programs of all sorts."""
 
 import jax
 import jax.numpy as jnp

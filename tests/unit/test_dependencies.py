@@ -1,4 +1,4 @@
-"""What the package imports is what it asks for when it is installed."""
+"""The package requires exactly the packages that it imports."""
 
 import ast
 import re

@@ -19,7 +19,7 @@ def test_gyrostat():
 
 
 def test_spins_with_anisotropy():
-    """Energy is nearly kept, and falls with friction; all lengths are kept in both."""
+    """Energy is nearly kept, and falls with friction; all lengths are conserved in both."""
     example = runpy.run_path(str(EXAMPLES / "spins_with_anisotropy.py"))
     free, relaxed = example["free"](), example["relaxed"]()
     assert np.abs(free.energy() - free.energy()[0]).max() < 5e-3

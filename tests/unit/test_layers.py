@@ -231,7 +231,7 @@ def test_layers_only_know_layers_above_them_in_the_table():
     """Read from the top, each row knows only rows already read; so no cycle can hide in the table."""
     read = set()
     for name, layer in LAYERS.items():
-        if name != "edge":  # which knows the whole package
+        if name != "edge":  # which imports the whole package
             assert set(layer.knows) <= read, name
         read.add(name)
 

@@ -196,7 +196,7 @@ def test_no_bit_depends_on_the_chunks(sol, size, save_every, monkeypatch):
 
 
 def test_no_bit_depends_on_the_slots(sol, monkeypatch):
-    """Few slots for saved values make more chunks."""
+    """A small buffer for saved values makes more chunks."""
     monkeypatch.setattr(Plan, "save_slots", 7)
     same_bits(run().mu, sol.mu)
     same_bits(run(save_every=5).mu, sol.mu[::5])

@@ -1,4 +1,4 @@
-"""Item 3: Casimirs and energy are kept to round-off, for as long as one cares to run, and by whom."""
+"""Item 3: the methods that conserve Casimirs and energy to round-off, over long runs."""
 
 import dataclasses
 
@@ -56,7 +56,7 @@ def test_heavy_top(name, inertia):
 def test_heavy_top_long(inertia):
     """10⁶ steps: still within 5e-15, and no growth but that of |π|, which rounds more coarsely as the noise heats it.
 
-    Without the cure the errors are above 1e-14 by then.
+    Without the round-off correction the errors are above 1e-14 by then.
     """
     system, mu0 = cj.models.heavy_top(inertia=inertia)
     sol = cj.solve(system, mu0, t1=1e4, dt=0.01, key=1, save_every=100)
@@ -165,7 +165,7 @@ def test_energy_without_noise(name, inertia):
 
 @pytest.mark.parametrize("name", slow_but("TMK", "ImplicitMidpoint", keep=lambda claims: claims.energy))
 def test_energy_claim_says_which_hamiltonians(name):
-    """A quartic energy is kept by those who claim "polynomial" or "any", and by no others."""
+    """Methods that claim "polynomial" or "any" conserve a quartic energy; no others do."""
     system, mu0 = quartic_body()
     energy = cj.solve(system, mu0, t1=100.0, dt=0.1, integrator=INTEGRATORS[name]).energy()
     assert (worst(energy - energy[0]) <= ENERGY_FIGURE) == (INTEGRATORS[name].claims.energy in ("polynomial", "any"))

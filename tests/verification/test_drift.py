@@ -1,4 +1,4 @@
-"""Item 4: the drift cure removes round-off and can do nothing else."""
+"""Item 4: the round-off correction removes round-off only."""
 
 from functools import lru_cache
 from typing import ClassVar
@@ -107,7 +107,7 @@ KINDS = ["SO3", "SE3", "se(3)", "so(4)", "sl(2,R)", "su(3)", "SU(3)"]  # closed 
 
 @pytest.mark.parametrize("name", [n if n in KINDS else pytest.param(n, marks=pytest.mark.slow) for n in ALGEBRAS])
 def test_a_few_ulps(name):
-    """A step with the cure and one without differ by a few ulps of |μ|, at 1000 random states."""
+    """A step with the correction and one without differ by a few ulps of |μ|, at 1000 random states."""
     algebra = ALGEBRAS[name].algebra
     rng = np.random.default_rng(0)
     sigma, mu = 0.3 * rng.standard_normal((1000, algebra.dim)), rng.standard_normal((1000, algebra.dim))
@@ -176,7 +176,7 @@ DEGENERATE = {
 
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_a_hundred_steps_at_degenerate_points(name):
-    """Where the gradients of the Casimirs vanish or are parallel, the cure amplifies nothing.
+    """Where the gradients of the Casimirs vanish or are parallel, the correction amplifies nothing.
 
     After each of 100 steps the state is as near to the exact one (70 digits) as round-off allows.
     """
@@ -202,7 +202,7 @@ def test_degenerate_points_are_degenerate():
         assert rank == [1, 2]
 
 
-# ---------------------------------------------------------------------- what the cure cannot do
+# ---------------------------------------------------------------------- limits of the correction
 
 
 class Cured(cj.Integrator):
@@ -229,7 +229,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("kind", "direct"), PAIRS)
 def test_it_does_not_make_a_method_look_preserving(kind, direct):
-    """A direct method with the cure loses the Casimirs as it does without, to 1 %: 1e-5 over 10⁴ steps."""
+    """A classical method with the correction loses the Casimirs as without it, to 1 %: 1e-5 over 10⁴ steps."""
     system, mu0 = cj.models.heavy_top()
     if kind != "SE3":
         algebra = cj.StructureConstants(se3_constants())
@@ -242,7 +242,7 @@ def test_it_does_not_make_a_method_look_preserving(kind, direct):
         lost.append(np.abs(values - values[0]).max(axis=0))
     assert np.all(lost[0] > 1e-6)
     np.testing.assert_allclose(lost[1], lost[0], rtol=0.01)
-    assert worst(lost[1] - lost[0]) > 0  # the cure was at work
+    assert worst(lost[1] - lost[0]) > 0  # the correction acted
 
 
 def test_the_cure_is_capped():
@@ -287,6 +287,6 @@ def test_unknown_casimirs_in_double_double():
     kept = errors(cured_chain(algebra)(mu0, sigmas[0]))
     assert worst(kept) < 1e-15
     assert growth(kept[99:]) < 5e-17
-    # Without the cure it is a random walk, and one of those may end where it began: the median of eight does not.
+    # Without the correction it is a random walk, and one of those may end where it began: the median of eight does not.
     drifting = errors(jax.vmap(plain, in_axes=(None, 0))(mu0, sigmas))
     assert np.median([growth(chain[99:]) for chain in drifting]) > 2e-15

@@ -75,7 +75,7 @@ def test_energies_that_are_no_polynomials():
 
 @pytest.mark.slow
 def test_with_noise():
-    """With noise it is a method like TMK: the Casimir is kept, the energy is not."""
+    """With noise it is a method like TMK: the Casimir is conserved, the energy is not."""
     system = cj.System(
         cj.SO3(), lambda m: 0.05 * m[0] ** 4 + m[2] ** 2, [cj.salt([0.3, 0.1, 0.2]), lambda m: m[0] * m[1]]
     )

@@ -180,7 +180,7 @@ def test_what_has_the_mean_zero():
 
 @pytest.mark.slow
 def test_energy_near_the_critical_point():
-    """⟨h⟩ a spin of 4³ spins at T_c against Monte Carlo that knows nothing of baths, to 1e-3."""
+    """⟨h⟩ a spin of 4³ spins at T_c against an independent Monte Carlo simulation, to 1e-3."""
     energy = lambda means: means[:, 2].mean() / 64
     drawings = drawn(4, 64, 6000, np.random.default_rng(0))
     exact, e0 = jackknife(energy, quiet(drawings, multiples(drawings)))

@@ -121,7 +121,8 @@ def assert_casimirs_kept(sol):
 
 
 def test_unsolved_steps_are_counted_and_raised():
-    """dt = 500: unsolved steps raise, with all that was computed; told not to, they are counted, Casimirs kept."""
+    """dt = 500: steps that do not converge raise, with all results up to there; told not to, they are counted,
+    Casimirs kept."""
     steps, dt = 40, 500.0
     system, mu0 = cj.models.heavy_top(inertia=(4, 2, 1))
     run = {"t1": steps * dt, "dt": dt, "driver": cj.Increments(increments(dt, steps))}

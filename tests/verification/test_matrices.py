@@ -1,4 +1,4 @@
-"""The spectrum of a fluid over many stochastic steps, and a steady flow, by products alone."""
+"""The spectrum of a fluid over many stochastic steps, and a steady flow, inversion-free."""
 
 import jax
 import jax.numpy as jnp

@@ -133,9 +133,9 @@ def test_strong_order(name, noise):
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", INCREMENTS_ONLY)
 def test_strong_order_of_all(name, side, noise):
-    """The same for every method that knows the increments of the path only, left and right, with more paths.
+    """The same for every method that reads only the increments of the path, left and right, with more paths.
 
-    Steps this large are too large for direct methods, which may seem better than they are (0.64 for Heun's); with
+    Such steps are too large for classical methods, which may seem better than they are (0.64 for Heun's); with
     smaller ones test_strong_orders has them on both sides. What coins do has the variance of the areas that TMK leaves
     out, and knows nothing of them: √2 times its error.
     """

@@ -88,7 +88,7 @@ def test_quaternions_at_half_turns():
 
 
 def test_what_cannot_be_reconstructed_says_so():
-    """A direct method has no group element; su(n) has no attitude; without group=True there is nothing."""
+    """A classical method has no group element; su(n) has no attitude; without group=True there is nothing."""
     system, mu0 = cj.models.rigid_body()
     with pytest.raises(TypeError, match="group=True needs a method"):
         cj.solve(system, mu0, t1=0.1, dt=0.1, key=0, group=True, integrator=cj.Heun())

@@ -66,7 +66,7 @@ def test_the_hamiltonian_has_the_stream_matrix_as_its_derivative():
     "solver", ["fixed_point", *(pytest.param(s, marks=pytest.mark.slow) for s in ("chord", "newton"))]
 )
 def test_tmk_agrees_with_fifty_digits(case, solver):
-    """Ten steps of dt = 0.5 with given increments: 1e-13."""
+    """Ten steps of dt = 0.5 with prescribed increments: 1e-13."""
     given = {"omega": numbers(case["omega0"]), "noise_modes": REFERENCE["noise_modes"]}
     system, W0 = cj.models.sine_euler(case["n"], orientation="paper", **given)
     np.testing.assert_allclose(W0, numbers(case["W0"]), atol=1e-15)
@@ -107,7 +107,7 @@ def test_casimirs_at_repeated_eigenvalues():
 
 
 def test_all_casimirs_of_su9():
-    """C₂ … C₉ with noise, and none of them by a direct method of the same order."""
+    """C₂ … C₉ with noise, and none of them by a classical method of the same order."""
     system, W0 = cj.models.sine_euler(9, key=1)
     W0 = 0.3 * W0
     assert cj.solve(system, W0, t1=50.0, dt=0.1, key=0, save_every=50).casimir_errors().max() < 5e-14

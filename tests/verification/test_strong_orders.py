@@ -120,7 +120,8 @@ def linear_top(noise, b):
 
 
 def mean_step(system, integrator, dt, nodes=12):
-    """E μ₁ as a matrix on μ₀, for a step that is linear: Gauss–Hermite quadrature over increments, all coins."""
+    """E μ₁ as a matrix on μ₀, for a step that is linear: Gauss–Hermite quadrature over increments, and all Rademacher
+    variables."""
     M, coins = system.n_noise, integrator.needs(system).signs
     x, w = np.polynomial.hermite_e.hermegauss(8 if coins else nodes)
     points = np.stack(np.meshgrid(*[x] * M, indexing="ij"), axis=-1).reshape(-1, M) * np.sqrt(dt)

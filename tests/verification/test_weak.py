@@ -22,7 +22,8 @@ ERRORS = {
 
 
 def factors(integrator, dts):
-    """What a step multiplies the mean of a vector by, under isotropic noise on so(3): Gauss–Hermite, all coins."""
+    """What a step multiplies the mean of a vector by, under isotropic noise on so(3): Gauss–Hermite, all Rademacher
+    variables."""
     system = cj.System(cj.SO3(), lambda mu: 0.0 * mu[0], [cj.salt(np.eye(3))])
     x, w = np.polynomial.hermite_e.hermegauss(16)
     points = np.stack(np.meshgrid(x, x, x, indexing="ij"), -1).reshape(-1, 3)
@@ -41,7 +42,8 @@ def factors(integrator, dts):
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_isotropic_noise_to_the_digits(name):
-    """The error of the mean at σ²t = 1 by one exponential of increments, and of increments, coins and level 3."""
+    """The error of the mean at σ²t = 1 by one exponential of increments, and of increments, Rademacher variables and
+    level 3."""
     got = factors(cj.integrators.ALL[name].fast(), A2) ** np.round(1 / np.array(A2)) - np.exp(-1)
     np.testing.assert_allclose(got, ERRORS[name], rtol=3e-4)
 
@@ -51,7 +53,7 @@ def test_one_rotation_after_the_other_is_exact():
     assert abs(factors(cj.NinomiyaVictoir(), [0.5])[0] - np.exp(-0.5)) < 1e-13
 
 
-# ------------------------------------------------------------------- the law of a step on the sphere, without sampling
+# ------------------------------------------------------- the distribution of a step on the sphere, without sampling
 
 SPHERE = Sphere(14)
 WEAK = {name: i for name, i in cj.integrators.ALL.items() if i.claims.weak == 2.0}

@@ -1,7 +1,8 @@
 """What a step on so(3) makes of means, exactly: its law on the sphere by quadrature, with nothing drawn at random.
 
 A step takes a function f on the unit sphere to P f(x) = E f(step(x)). In spherical harmonics P is a matrix: the mean
-over increments and coins is a quadrature (Gauss–Hermite, all coins), its coefficients another one (Gauss–Legendre).
+over increments and Rademacher variables is a quadrature (Gauss–Hermite, all signs), its coefficients another one
+(Gauss–Legendre).
 Then means after n steps are powers of it, the invariant measure is its left eigenvector, and the equation's own means
 are those of its generator.
 """

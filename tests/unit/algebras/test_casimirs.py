@@ -1,4 +1,4 @@
-"""The cure of round-off drift removes round-off, a few ulps a step, and can do nothing more."""
+"""The round-off correction removes a few ulps per step, and cannot change a state by more."""
 
 from functools import cache
 
@@ -41,7 +41,8 @@ def _compiled(name):
     algebra = ALGEBRAS[name].algebra
 
     def one(sigma, mu, other):
-        """From μ, with the anchor of another state: transport, flow, and the cure alone; Casimirs before and after."""
+        """From μ, with the anchor of another state: transport, flow, and the correction alone; Casimirs before and
+        after."""
         moved = algebra.drift_free_flow(sigma, mu, algebra.orbit_memory(other))[0]
         states = jnp.stack([mu, other, moved, project_casimirs(algebra, mu, algebra.casimirs(other))])
         gradients = jax.jacrev(algebra.casimirs)(mu)

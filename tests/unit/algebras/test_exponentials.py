@@ -1,4 +1,4 @@
-"""Exponentials of elements of any size: what an iteration that has lost its way may ask for must not take for ever."""
+"""Exponentials of elements of any size: arguments from a diverging iteration must not take for ever."""
 
 import jax
 import jax.numpy as jnp

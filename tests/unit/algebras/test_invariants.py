@@ -77,7 +77,7 @@ def test_casimirs_are_found(name):
 
 
 def test_what_steps_are_brought_back_to_is_as_before():
-    """Quadratic Casimirs fix the orbits of so(4), not those of so(5), which go on in double-double."""
+    """Quadratic Casimirs fix the orbits of so(4), not those of so(5), which use double-double arithmetic."""
     assert knows_all_casimirs(cj.StructureConstants(so(4)))
     algebra = cj.StructureConstants(so(5))
     assert not knows_all_casimirs(algebra)

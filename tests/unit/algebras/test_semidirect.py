@@ -123,7 +123,7 @@ def test_magnetised_matrices(n):
 
     for found, expected in both(x, m):
         close(found, expected)
-    # Two Casimirs are quadratic; for n = 3 there are two more, Tr B³ and Tr WB², and all four are kept.
+    # Two Casimirs are quadratic; for n = 3 there are two more, Tr B³ and Tr WB², and all four are conserved.
     algebra_casimirs = lambda mu: jnp.stack(_traces(su, n, mu))
     given = cj.Semidirect(
         su,

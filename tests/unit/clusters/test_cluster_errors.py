@@ -157,7 +157,7 @@ def test_a_module_of_ones_own_that_differs(client, tmp_path, monkeypatch):
 
 
 def test_two_clients_on_one_store(client, tmp_path):
-    """The second is told who has it."""
+    """The error of the second run names the process that holds the lock."""
     from coadjoint.store.locks import store_lock
 
     path = tmp_path / "run.zarr"

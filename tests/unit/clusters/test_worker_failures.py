@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 
 class Killer(threading.Thread):
-    """Kills workers at random moments while a run goes on."""
+    """Kills workers at random moments of a run."""
 
     def __init__(self, cluster, kills, seed, longest=1.0, number=signal.SIGKILL):
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ def test_members_in_memory_survive_a_kill(client):
 
 
 def test_ctrl_c_and_on(client, whole, tmp_path):
-    """The store is at rest when the call returns, and another call goes on with it."""
+    """No process writes to the store when the call returns, and another call resumes the run."""
     path = tmp_path / "run.zarr"
 
     def press():
@@ -207,7 +207,7 @@ def test_a_worker_that_hangs(whole, tmp_path):
 
 @pytest.mark.slow
 def test_a_scheduler_that_goes_away(whole, tmp_path):
-    """The call ends soon with a sentence, and another cluster goes on."""
+    """The call ends soon with an error, and the run can be resumed on another cluster."""
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""Drivers: one Brownian path at every step size, given paths, and keys."""
+"""Drivers: one Brownian path at every step size, prescribed paths, and keys."""
 
 import math
 

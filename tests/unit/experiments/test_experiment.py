@@ -236,7 +236,7 @@ def test_the_backend_is_said(here):
 
 
 class Lines:
-    """A bar that remembers what it was told."""
+    """A progress bar that records its calls."""
 
     def __init__(self):
         self.total = self.before = self.done = 0

@@ -1,4 +1,4 @@
-"""Fluids on torus and sphere: fields in and out, exact solutions, units, noise, and what is refused."""
+"""Fluids on torus and sphere: fields in and out, exact solutions, units, noise, and errors."""
 
 import equinox as eqx
 import jax
@@ -137,7 +137,7 @@ def test_rossby_haurwitz_waves_are_exact_at_every_n(n):
 
 
 def test_a_rossby_haurwitz_wave_turns_at_its_rate_up_to_the_square_of_the_step():
-    """After t = 2, halving dt takes a quarter of the error; Casimirs of ω + 2Ω cos θ are kept."""
+    """After t = 2, halving dt takes a quarter of the error; Casimirs of ω + 2Ω cos θ are conserved."""
     n, a, Omega, l = 9, 0.7, 1.3, 3
     sphere = Sphere(n)
     Y = np.where(sphere.shells == l, RNG.standard_normal(n * n), 0.0)
@@ -233,7 +233,7 @@ def test_noise_on_shells_is_isotropic_and_fields_are_taken_as_they_are(make, sur
 
 
 def test_diagnostics_are_streamed_and_labelled():
-    """save=flow.diagnostics gives what the states would give, without the states."""
+    """save=flow.diagnostics has the results of the saved states, without saving states."""
     system, W = cj.models.euler_sphere(9, noise_shells=(1, 1))
     flow = cj.fluids.of(system)
     run = {"t1": 1.0, "dt": 0.1, "key": 0, "integrator": cj.HeunMK(), "backend": "xla"}  # soon compiled

@@ -41,7 +41,7 @@ def test_follows_the_path():
 
 
 def test_finest_grid_is_the_fixed_run():
-    """A tolerance nobody can meet: the states of a run with steps of dt/2^halvings, and it is reported."""
+    """A tolerance that no step can meet: the states of a run with steps of dt/2^halvings, and it is reported."""
     path = cj.Brownian(3, grid=0.25, depth=2)
     fixed = cj.solve(BODY, PI0, t1=0.5, dt=0.0625, driver=path, integrator=cj.TMKLevy(), save_every=4)
     method = cj.Adaptive(cj.TMKLevy(), tol=1e-15, halvings=2)

@@ -1,4 +1,5 @@
-"""Forcing: an element of the algebra beside the gradient of h. Every method takes it or says why not."""
+"""Forcing: an element of the algebra beside the gradient of h. Every method supports it, or raises an error with the
+reason."""
 
 import copy
 

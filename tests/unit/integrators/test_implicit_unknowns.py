@@ -64,7 +64,7 @@ def test_the_step_is_the_same_as_with_all_solved_for(monkeypatch, method, backen
         monkeypatch.setattr(f"coadjoint.integrators.{module}.explicit_coordinates", everything)
     monkeypatch.setattr("coadjoint.runtime.backends.step_kernels._kernels", LRUCache())
     advance = xla.advance_steps
-    monkeypatch.setattr(xla, "_advance", eqx.filter_jit(lambda *args: advance(*args)))  # which nobody has traced
+    monkeypatch.setattr(xla, "_advance", eqx.filter_jit(lambda *args: advance(*args)))  # that was not traced before
     all_of_them = run()
     assert asked
     np.testing.assert_allclose(fewer, all_of_them, rtol=0, atol=1e-14)

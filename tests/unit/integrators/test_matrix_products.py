@@ -1,4 +1,4 @@
-"""Functions of matrices by products alone, and the solver of the stages that uses them."""
+"""Inversion-free functions of matrices, and the solver of the stages that uses them."""
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +92,7 @@ def _one_less(s):
 
 @pytest.mark.parametrize("size", [0.02, 0.3])
 def test_the_inverse_that_corrections_use_says_how_exact_it_is(size):
-    """(1 − s)⁻¹ − 1 by three products: not further off than the error that is told, and that is not told too large."""
+    """(1 − s)⁻¹ − 1 by three products: with an error below the reported bound, which is not much too large."""
     n = 33
     s = skew(n, size, 5)
     E, digits = _one_less(s)

@@ -1,4 +1,4 @@
-"""Runge–Kutta–Munthe-Kaas methods: tableaux, maps τ, and what is refused. Orders are measured in verification."""
+"""Runge–Kutta–Munthe-Kaas methods: tableaux, maps τ, and errors. Orders are measured in verification."""
 
 import jax.numpy as jnp
 import numpy as np

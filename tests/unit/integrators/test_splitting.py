@@ -1,4 +1,4 @@
-"""Splitting: how systems fall into parts, what is refused, and flows that are exact. Orders: in verification."""
+"""Splitting: the parts of systems, errors, and exact flows. Orders: in verification."""
 
 import jax
 import jax.numpy as jnp
@@ -105,7 +105,7 @@ def test_what_is_refused():
 
 
 def test_two_pi_pulse():
-    """The exact solution E = 2 sech t, θ = 4 arctan eᵗ, by methods that know nothing of it: order 2."""
+    """The exact solution E = 2 sech t, θ = 4 arctan eᵗ, by methods that do not use it: order 2."""
     t0, t1 = -2.0, 2.0
 
     def exact(t):

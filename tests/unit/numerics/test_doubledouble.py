@@ -1,4 +1,4 @@
-"""Double-double arithmetic against fractions: exact where it says so, 30 digits elsewhere, compiled and mapped."""
+"""Double-double arithmetic against fractions: exact operations, 30 digits in the others, compiled and mapped."""
 
 from fractions import Fraction
 

@@ -41,7 +41,7 @@ INTEGRALS = [
     ],
 )
 def test_native_increments_are_those_of_the_driver_bit_for_bit(members, channels, grid):
-    """So that it makes no difference to a path which program asks for it."""
+    """Therefore a path does not depend on the program that draws it."""
     window = cj.Brownian(2**40 + 5, grid=grid).window(channels, 0.03, 0, 1)
     numbers = np.arange(7, 7 + members).reshape(-1, min(members, 8))
     source = IncrementSource(window, numbers, tuple(range(channels)))
@@ -167,7 +167,8 @@ def test_no_bit_depends_on_the_cut_where_steps_are_hard(backend, monkeypatch):
 
 @pytest.mark.parametrize("dt", [0.05, 1.2])
 def test_a_path_has_the_same_bits_drawn_with_the_steps_or_before_them(dt, monkeypatch):
-    """In an ensemble the code of a step draws it, from even steps and from odd ones, hard steps or not."""
+    """In an ensemble the code of a step draws it, from even and odd steps, with and without steps that do not
+    converge."""
     alpha = np.linspace(0.01, 0.3, 9)  # nine members: the second group is mostly padding
 
     def noise(mu, p):

@@ -232,7 +232,7 @@ def test_statistics_of_saved_values(ens):
 
 @eqx.filter_jit
 def reduce_by_hand(reducer, tiles, weight=None):
-    """A reducer on tiles of members, merged from left to right."""
+    """A reducer on batches of members, merged from left to right."""
     total = None
     for x in tiles:
         acc = reducer.update(reducer.init(x[0]), x, jnp.ones(len(x)) if weight is None else weight)

@@ -245,6 +245,6 @@ def test_what_is_not_supported():
 
 
 def test_a_value_that_is_not_finite_later_is_an_error():
-    """It is the fault of the function, and the message says so."""
+    """The function causes it, and the message names the function."""
     with pytest.raises(cj.UnsolvedStepError, match="until= returned a value that is not finite"):
         cj.solve(TURNING, [1.0, 0.0, 0.2], t1=4.0, dt=0.1, until=lambda m: jnp.sqrt(m[0]) + 1.0)

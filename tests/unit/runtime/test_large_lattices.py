@@ -208,7 +208,8 @@ def test_casimirs(sweeps):
 
 
 def test_steps_too_large_for_the_fast_code(sweeps, monkeypatch):
-    """σ beyond what is likely: the sweep is written again with all branches, and other sites have the same bits."""
+    """σ beyond what is likely: the sweep is written again with all branches, and the results of other sites are
+    bitwise identical."""
     asked, made = [], lattice_backend.kernel_for
     monkeypatch.setattr(lattice_backend, "kernel_for", lambda plan, full=False: asked.append(full) or made(plan, full))
     system, start = a_bath()

@@ -226,7 +226,7 @@ class Rotations(cj.SO3):
 
 @pytest.mark.parametrize("backend", ["auto", "xla"])
 def test_errors_of_the_user_stay_his_own(backend):
-    """They are raised as XLA meets them, not as a reason that nobody reads."""
+    """They are raised as XLA meets them, not hidden in a reason."""
     with pytest.raises(ValueError, match="my own fault"):
         cj.solve(system(), **(RUN | {"integrator": Mine(), "backend": backend}))
     broken_algebra = cj.System(Rotations(), lambda m: jnp.sum(m**2))

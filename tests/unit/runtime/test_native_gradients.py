@@ -170,7 +170,7 @@ def test_without_the_interface_of_xla(by_xla, monkeypatch):
 
 
 def test_steps_that_the_fast_kernel_does_not_take():
-    """Large steps: the full kernel takes them, in the run and in its adjoint; unsolved steps raise."""
+    """Large steps: the full kernel takes them, in the run and in its adjoint; steps that do not converge raise."""
     system, mu0 = cj.models.rigid_body(alpha=None)
 
     def end(m, adjoint, dt=0.6):

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 
 def same(a, b):
-    """Both runs have the same bits."""
+    """Both runs are bitwise identical."""
     assert np.array_equal(a.t, b.t)
     leaves = jax.tree.leaves((a.values, a.g, getattr(a, "reduced", None)))
     for x, y in zip(leaves, jax.tree.leaves((b.values, b.g, getattr(b, "reduced", None))), strict=True):

@@ -176,7 +176,7 @@ def test_a_store_of_something_else(tmp_path):
 
 
 def test_a_nan_in_the_state(busy, tmp_path):
-    """A direct method that blows up: the step is not solved, and all that is stored is sound."""
+    """A classical method that blows up: the step is not solved, and all that is stored is sound."""
     path = tmp_path / "run.zarr"
     bad = cj.System(cj.SO3(), lambda m: m[0] ** 4 + 2 * m[1] ** 4, cj.salt([0.0, 0.0, 1.0]))
     options = {"t1": 10.0, "dt": 0.05, "key": 3, "integrator": cj.Heun()}

@@ -1,4 +1,4 @@
-"""Orders of convergence: fits, tables, plots, and what is refused."""
+"""Orders of convergence: fits, tables, plots, and errors."""
 
 import numpy as np
 import pytest

@@ -42,7 +42,7 @@ class Scan(NamedTuple):
     reverse: bool
 
 
-def scan_of(params: dict) -> Scan:
+def scan_of(params: dict[str, Any]) -> Scan:
     """Return the parameters of a `scan`: numbers of arguments, which JAX 0.12 stores as flattened trees."""
     if "num_consts" in params:
         constants, carry = params["num_consts"], params["num_carry"]
@@ -65,13 +65,13 @@ class While(NamedTuple):
         return xs[:a], xs[a:b], xs[b:]
 
 
-def while_of(params: dict) -> While:
+def while_of(params: dict[str, Any]) -> While:
     """The parameters of a `while`."""
     programs = closed(params["cond_jaxpr"]), closed(params["body_jaxpr"])
     return While(*programs, params["cond_nconsts"], params["body_nconsts"])
 
 
-def inner_programs(params: dict) -> list[jex.ClosedJaxpr]:
+def inner_programs(params: dict[str, Any]) -> list[jex.ClosedJaxpr]:
     """All programs in the parameters of an equation: of calls, loops, branches and linear solves."""
     parts = [s for p in params.values() for s in (p if isinstance(p, (tuple, list)) else [p])]
     return [closed(s) for s in parts if isinstance(s, (jex.Jaxpr, jex.ClosedJaxpr))]
@@ -99,7 +99,7 @@ def bind(primitive: jex.Primitive, params: dict[str, Any], args: Iterable[Any]) 
     return out if primitive.multiple_results else [out]
 
 
-def eval_equation(jaxpr: jex.Jaxpr, eqn: Equation, values: Sequence[Any]) -> list:
+def eval_equation(jaxpr: jex.Jaxpr, eqn: Equation, values: Sequence[Any]) -> list[Any]:
     """Evaluate one equation of a jaxpr, whatever its primitive, as a jaxpr of its own."""
     arguments = {v: x for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, jex.Literal)}
     alone = jaxpr.replace(constvars=[], invars=list(arguments), outvars=eqn.outvars, eqns=[eqn])

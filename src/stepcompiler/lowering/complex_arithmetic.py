@@ -43,7 +43,7 @@ def pair(x: Any) -> Pair:
 # Arithmetic.
 
 
-def bilinear(times: Callable, a: Any, b: Any) -> Any:
+def bilinear(times: Callable[..., Any], a: Any, b: Any) -> Any:
     """A product of some kind."""
     if not isinstance(a, Pair) and not isinstance(b, Pair):
         return times(a, b)
@@ -156,7 +156,7 @@ def smaller(a: Any, b: Any) -> Pair:
     return _ordered(a, b, jnp.less)
 
 
-def _ordered(a: Any, b: Any, test: Callable) -> Pair:
+def _ordered(a: Any, b: Any, test: Callable[..., Any]) -> Pair:
     a, b = pair(a), pair(b)
     first = test(a.re, b.re) | ((a.re == b.re) & test(a.im, b.im))
     return Pair(jnp.where(first, a.re, b.re), jnp.where(first, a.im, b.im))

@@ -126,7 +126,7 @@ def _partwise(eqn: Equation, xs: list[Any]) -> list[Any]:
         params = params | {"update_jaxpr": None}
     fill = _fill_value(eqn)
 
-    def bound(part: Callable, fill: Any) -> list[Any]:
+    def bound(part: Callable[..., Any], fill: Any) -> list[Any]:
         own = params if fill is None else params | {"fill_value": fill}
         return bind(eqn.primitive, own, (part(x) if _complex(v) else x for x, v in zip(xs, eqn.invars, strict=True)))
 
@@ -155,7 +155,7 @@ def _fill_value(eqn: Equation) -> complex | None:
 # Others: rules (equation, numbers …) → number or list of numbers.
 
 
-def _of(function: Callable) -> Callable:
+def _of(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of complex numbers that the equation has no parameters for."""
     return lambda eqn, *xs: function(*xs)
 
@@ -227,7 +227,7 @@ def _part_type(eqn: Equation) -> Any:
     return np.dtype(np.float32 if eqn.outvars[0].aval.dtype in (np.complex64, np.float32) else np.float64)
 
 
-RULES: dict[str, Callable] = {
+RULES: dict[str, Callable[..., Any]] = {
     **{
         name: _of(getattr(c, name))
         for name in """
@@ -277,10 +277,10 @@ def _while(eqn: Equation, xs: list[Any]) -> list[Any]:
     of_cond, of_body, initial = loop.split(xs)
     init = tuple(_full(initial, eqn.outvars))
 
-    def going(state: tuple) -> Any:
+    def going(state: tuple[Any, ...]) -> Any:
         return _PARTS.evaluate(loop.cond, [*of_cond, *state])[0]
 
-    def once(state: tuple) -> tuple:
+    def once(state: tuple[Any, ...]) -> tuple[Any, ...]:
         new = tuple(_full(_PARTS.evaluate(loop.body, [*of_body, *state]), eqn.outvars))
         if not loop.cond.out_avals[0].shape:
             return new
@@ -298,7 +298,7 @@ def _scan(eqn: Equation, xs: list[Any]) -> list[Any]:
     body, nc, nk, length, reverse = scan_of(eqn.params)
     variables = body.jaxpr.outvars
 
-    def once(carry: tuple, row: list) -> tuple[tuple, list]:
+    def once(carry: tuple[Any, ...], row: list) -> tuple[tuple, list]:
         out = _full(_PARTS.evaluate(body, [*xs[:nc], *carry, *row]), variables)
         return tuple(out[:nk]), out[nk:]
 
@@ -313,4 +313,4 @@ def _cond(eqn: Equation, xs: list[Any]) -> list[Any]:
     return list(lax.switch(index, branches, *args))
 
 
-CONTROL: dict[str, Callable] = {**dict.fromkeys(CALLS, _call), "cond": _cond, "scan": _scan, "while": _while}
+CONTROL: dict[str, Callable[..., Any]] = {**dict.fromkeys(CALLS, _call), "cond": _cond, "scan": _scan, "while": _while}

@@ -129,7 +129,7 @@ def _cond(ctx: LoweringContext, eqn: Equation, index: LaneArray, *xs: LaneArray)
     return result
 
 
-def _chosen(scalar: Callable, p: LaneArray, a: LaneArray, b: LaneArray) -> LaneArray:
+def _chosen(scalar: Callable[..., Any], p: LaneArray, a: LaneArray, b: LaneArray) -> LaneArray:
     """Return a where p, with the first axes of a, is true, else b."""
     wide = np.broadcast_to(p.reshape(p.shape + (1,) * (a.ndim - p.ndim)), a.shape)
     each = zip(wide.ravel(), a.ravel(), b.ravel(), strict=True)
@@ -187,7 +187,7 @@ def _while(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArra
 
 
 def _unrolled(
-    ctx: LoweringContext, test: Callable, once: Callable, state: list[LaneArray]
+    ctx: LoweringContext, test: Callable[..., Any], once: Callable[..., Any], state: list[LaneArray]
 ) -> tuple[list[LaneArray], bool]:
     """Unroll a loop whose conditions are constant; return its final state, and whether it has ended.
 
@@ -217,7 +217,7 @@ class Loop:
     Members that are done are frozen while others of their group iterate.
     """
 
-    def __init__(self, ctx: LoweringContext, test: Callable, once: Callable, init: list[LaneArray]):
+    def __init__(self, ctx: LoweringContext, test: Callable[..., Any], once: Callable[..., Any], init: list[LaneArray]):
         self.ctx, self.code, self.test, self.once = ctx, ctx.code, test, once
         self.shapes = [x.shape for x in init]
         self.flat = [e for x in init for e in x.ravel()]

@@ -16,10 +16,10 @@ from .context import LoweringContext, rule
 from .scalar_kinds import LaneArray
 
 
-def _decomposed(name: str) -> Callable[[Callable], Callable]:
+def _decomposed(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function of arrays, which is lowered in place of the primitive of this name."""
 
-    def register(function: Callable) -> Callable:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
         @rule(name)
         def lower(ctx: LoweringContext, eqn: Equation, *xs: LaneArray) -> list[LaneArray]:
             structs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
@@ -107,7 +107,7 @@ def _cholesky(a: Array) -> Array:
     return L
 
 
-def _reduce_window(x: Array, *, start: Any, how: Callable, **params: Any) -> Array:
+def _reduce_window(x: Array, *, start: Any, how: Callable[..., Any], **params: Any) -> Array:
     """Reduce the elements of windows, for example to their sums."""
     inside = [d - 1 for d in params["base_dilation"]]
     x = lax.pad(x, jnp.asarray(start, x.dtype), [(*p, i) for p, i in zip(params["padding"], inside, strict=True)])

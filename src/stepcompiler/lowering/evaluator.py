@@ -143,7 +143,7 @@ def _spread(x: LaneArray, shape: tuple[int, ...]) -> list[Any]:
     return [x[()]] * math.prod(shape) if x.ndim == 0 else list(np.broadcast_to(x, shape).flat)
 
 
-def _known_among(eqn: Equation, xs: Sequence[list]) -> dict[int, Any]:
+def _known_among(eqn: Equation, xs: Sequence[list[Any]]) -> dict[int, Any]:
     """Fold an operation on the elements of constant vectors by NumPy, if it can."""
     at = [i for i, lanes in enumerate(zip(*xs, strict=True)) if all(map(known, lanes))]
     if not at:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from jaxtyping import Int
 
 from ..errors import NotCompilable
 from ..jaxprs.equations import inner_programs
-from .instructions import Group
+from .instructions import Group, Line
 from .llvm_builder import Code
 
 PACK = 8  # numbers that the SLP vectoriser computes together
@@ -40,7 +41,8 @@ class Groups:
         count = count if shape is None else math.prod(shape)
         if self.copies is None or self._inside or count < PACK:
             return [work(i) for i in range(count)]
-        lines, out, elements = self.code.lines, [], []
+        lines, out = self.code.lines, list[Any]()
+        elements: list[list[Line]] = []
         self._inside, left = True, self.left
         for i in range(count):
             start = len(lines)
@@ -74,7 +76,7 @@ def copies_of(jaxpr: jex.Jaxpr) -> int | None:
 def rows_of(shape: tuple[int, ...], copies: int) -> Int[np.ndarray, "rows elements"]:
     """The elements of an array, in rows along the copies, or along its first axis."""
     index = np.arange(math.prod(shape)).reshape(shape)
-    leading = list(itertools.accumulate(shape, lambda a, b: a * b))
+    leading = list(itertools.accumulate(shape, operator.mul))
     if copies in shape:
         index = np.moveaxis(index, shape.index(copies), 0)
     elif copies in leading or (len(shape) == 1 and shape[0] % copies == 0):

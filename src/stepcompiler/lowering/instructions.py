@@ -251,7 +251,7 @@ class Sum:
     result: Value
     op: str  # fadd or fsub
     terms: tuple[Operand, Operand]
-    instructions: list["Instruction"] = field(default_factory=list)
+    instructions: list["Instruction"] = field(default_factory=list["Instruction"])
 
 
 Instruction = (

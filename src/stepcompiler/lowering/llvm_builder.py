@@ -48,6 +48,16 @@ class Product(NamedTuple):
     names: tuple[str, ...]
 
 
+class Snapshot(NamedTuple):
+    """A position in the code."""
+
+    lines: int
+    groups: int
+    block: str
+    uses: Counter[str]
+    called: dict[tuple[str, ...], list[Value]]
+
+
 class Code:
     """The instructions of a step, in order."""
 
@@ -57,7 +67,7 @@ class Code:
         self.block = "step.body"  # the basic block that is being written
         self.uses: Counter[str] = Counter()  # how often names occur as operands
         self.functions: dict[str, str] = {}  # that are called, as text
-        self.called: dict[tuple, list[Value]] = {}  # results of calls
+        self.called: dict[tuple[str, ...], list[Value]] = {}  # results of calls, by block, name and operands
         self.groups: list[Group] = []  # operations that belong to the elements of one array
         self._products: dict[str, Product] = {}
         self._count = 0
@@ -145,7 +155,7 @@ class Code:
         self.lines.append(Call(first, name, tuple(xs), results))
         if results == 1:
             return [first]
-        values = []
+        values: list[Value] = []
         for i in range(results):
             values.append(self.value(dtype))
             self.use(first)
@@ -191,14 +201,14 @@ class Code:
         self.use(*xs)
         return Phi(value, xs, blocks)
 
-    def snapshot(self) -> tuple:
-        """Return the current position, …"""
-        return len(self.lines), len(self.groups), self.block, self.uses.copy(), self.called.copy()
+    def snapshot(self) -> Snapshot:
+        """Return the current position."""
+        return Snapshot(len(self.lines), len(self.groups), self.block, self.uses.copy(), self.called.copy())
 
-    def rollback(self, mark: tuple) -> None:
-        """… to which it can be taken back."""
-        length, groups, self.block, self.uses, self.called = mark
-        del self.lines[length:], self.groups[groups:]
+    def rollback(self, to: Snapshot) -> None:
+        """Discard the code after a position."""
+        self.block, self.uses, self.called = to.block, to.uses, to.called
+        del self.lines[to.lines :], self.groups[to.groups :]
 
     # Products and sums of floating-point numbers.
 
@@ -285,7 +295,8 @@ def _term(value: Value, x: Operand, minus: bool) -> tuple[list[Instruction], Ope
 
 def _fma(value: Value, p: Product, minus: bool, term: Operand) -> list[Instruction]:
     """± a b + term."""
-    factor, lines = p.a, []
+    factor = p.a
+    lines: list[Instruction] = []
     if minus != p.minus:
         factor = Value(f"{value.name}.factor", p.a.dtype)
         lines.append(Operation(factor, "fneg", (p.a,)))

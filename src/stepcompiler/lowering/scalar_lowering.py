@@ -47,7 +47,7 @@ class ScalarLowering:
             terms = done + terms[len(terms) & ~1 :]
         return terms[0]
 
-    def fold(self, name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
+    def fold(self, name: str, params: dict[str, Any], dtype: Any, xs: Sequence[Any], bind: Callable[..., Any]) -> Any:
         """Return the result of one operation; `bind` evaluates it by JAX."""
         numbers = sum(map(known, xs))
         if numbers == len(xs):
@@ -122,7 +122,7 @@ def _is(x: Any, value: int) -> bool:
     return x is not None and known(x) and x.dtype.kind != "b" and x == value
 
 
-def _at_once(name: str, params: dict, dtype: Any, xs: Sequence[Any], bind: Callable) -> Any:
+def _at_once(name: str, params: dict[str, Any], dtype: Any, xs: Sequence[Any], bind: Callable[..., Any]) -> Any:
     """An operation on known numbers."""
     if name == "select_n":
         return xs[1 + int(xs[0])]

@@ -19,13 +19,15 @@ class SharedValues:
         self.stem = stem
         self.inputs: list[tuple[Array, Value]] = []  # the numbers that the code reads, and their names
         self._names: dict[int, Value] = {}  # by identity, as below: `inputs` and others keep the arrays alive
-        self._memo: dict[tuple, tuple[Any, Any]] = {}
+        self._memo: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._inverses: dict[int, tuple[Array, Array]] = {}
-        self._products: dict[tuple, Any] = {}
+        self._products: dict[tuple[Any, ...], Any] = {}
         self._multiples: dict[int, tuple[Any, Any]] = {}  # products of a number and a known one
-        self._checked: list[tuple] = []  # results y of u and w, as (y, u, w), that must not under- or overflow
+        self._checked: list[
+            tuple[Any, Any, Any]
+        ] = []  # results y of u and w, as (y, u, w), that must not under- or overflow
 
-    def memoize(self, about: tuple, lanes: Sequence[Any], work: Callable[[], Any]) -> Any:
+    def memoize(self, about: tuple[Any, ...], lanes: Sequence[Any], work: Callable[[], Any]) -> Any:
         """Return work(), a function of lanes that do not vary, computed once for the same lanes."""
         key = about, tuple(id(x) if isinstance(x, jax.Array) else (x.dtype, x.tobytes()) for x in lanes)
         try:

@@ -52,7 +52,7 @@ class LRUCache(Generic[T]):
     """The values for at most `maxsize` keys; the least recently used is removed first.
 
         cache = LRUCache(256)
-        value = cache.get(key, make)     # make() only if it is not there
+        value = cache.get(key, make)     # calls make() if the key is new
 
     The cache is thread-safe: each value is computed once, and values of different keys concurrently.
     An error of `make` is raised, and nothing is cached.

@@ -34,7 +34,7 @@ def rotation_to_quaternion(R: Any) -> Any:
     array, shape (..., 4)
         The quaternions: cos(θ/2), then sin(θ/2) times the axis.
     """
-    xp: Any = jnp if isinstance(R, jnp.ndarray) else np  # NumPy compiles nothing
+    xp: Any = jnp if isinstance(R, jnp.ndarray) else np  # NumPy needs no compilation
     R = xp.asarray(R)
     trace = R[..., 0, 0] + R[..., 1, 1] + R[..., 2, 2]
     w, x, y, z = trace + 1, *(2 * R[..., i, i] - trace + 1 for i in range(3))  # 4 w², 4 x², 4 y², 4 z²

@@ -150,7 +150,8 @@ def normals(
 def initial_normals(key: Any, channels: int, count: int, member: int = 0) -> Float[Array, "count channels"]:
     """The first standard normals for an initial state.
 
-    JAX would compile dozens of programs of one operation each for a few numbers: NumPy draws them, bit for bit alike.
+    JAX would compile dozens of programs of one operation each for a few numbers: NumPy draws them, with bitwise
+    identical results.
     """
 
     def draw(key: Key) -> Array:

@@ -211,9 +211,10 @@ def _implicit_slope(root, primals, tangents):
 
 
 def _series(G: Float[Array, "n n"]) -> Callable[[Vector], Vector]:
-    """x ↦ x + Gx + G²x, which is (1 − G)⁻¹ x to third order in G, as exactly as G itself is that of a place nearby.
+    """x ↦ x + Gx + G²x, which is (1 − G)⁻¹ x to third order in G.
 
-    Each coordinate is a chain of fused operations, and no quotient is waited for.
+    G is the derivative at a nearby point, and has an error of its own. Each coordinate is a chain of fused operations,
+    and no quotient is waited for.
     """
 
     def plus(y: Vector, x: Vector) -> Vector:

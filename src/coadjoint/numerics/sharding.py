@@ -105,7 +105,7 @@ Act = Callable[..., Complex[Array, "d n"]]
 def along_diagonals(act: Act, W: Complex[Array, "n n"], tables: Any = (), specs: Any = P()) -> Complex[Array, "n n"]:
     """The skew-Hermitian matrix with the diagonals act(D, first, tables) of W: D begins with diagonal `first`.
 
-    `tables` lie on the devices as `specs` say.
+    `specs` name the devices of `tables`.
     """
     n = W.shape[-1]
 

@@ -41,7 +41,7 @@ def select_devices(devices: Any, system: System, integrator: Integrator, group: 
 
 
 def _devices(devices: Any) -> tuple:
-    """Return the first so many devices, or the given ones."""
+    """Return the given number of devices, or the given devices."""
     there = jax.devices()
     if isinstance(devices, int) and not isinstance(devices, bool):
         if not 1 <= devices <= len(there):

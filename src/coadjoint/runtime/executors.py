@@ -25,7 +25,7 @@ class Executor(Protocol):
     def __call__(
         self, jobs: "Sequence[RunContext]", batches: Sequence[tuple[int, range]]
     ) -> "Generator[list[BatchResult]]":
-        """Yield the results of batches, given as (job, range of numbers), in order. A range runs in one launch."""
+        """Yield the results of batches (job, range of numbers) in order. A range runs in one launch."""
         ...
 
 

@@ -398,7 +398,7 @@ def make_result(plan: Plan, outcome: RunSummary, values: Snapshot, times: np.nda
 def moderate(x: Any, inner: int) -> Any:
     """States, those of trajectories with an extreme start divided by a power of two, so that their powers are finite.
 
-    Relative errors of invariants remain the same, bit for bit: the coadjoint action is linear.
+    Relative errors of invariants remain bitwise identical: the coadjoint action is linear.
     """
     if validation.is_traced(x):
         return x

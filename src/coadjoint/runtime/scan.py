@@ -59,7 +59,7 @@ def scan_steps(
 
 
 def _loop(step: Callable[[PyTree, PyTree], tuple[PyTree, None]], initial: PyTree, rows: PyTree) -> tuple[PyTree, None]:
-    """A scan that leaves nothing behind; of a single row no loop, which would take JAX and XLA a while to see."""
+    """A scan without outputs; for a single row no loop, because JAX and XLA compile one step faster."""
     if len(jax.tree.leaves(rows)[0]) > 1:
         return jax.lax.scan(step, initial, rows)
     return step(initial, jax.tree.map(lambda x: x[0], rows))

@@ -1,5 +1,6 @@
-"""Small programs without loops, done by NumPy: no compiler, and the same bits whatever compiles the rest.
+"""Small programs without loops, evaluated by NumPy, which needs no compiler.
 
+Results are bitwise identical for every compiler of the other programs.
 NumPy computes only operations with an exactly defined result (IEEE 754, integers, moves). All others, such as
 logarithms, are JAX's own, one at a time.
 """
@@ -169,7 +170,7 @@ def by_numpy(name: str, params: dict, dtype: Any, given: Sequence[Any], known: S
 
 
 def _power(n: int, x: Any) -> Any:
-    """xⁿ by repeated squaring, as it is elsewhere."""
+    """xⁿ by repeated squaring, as in kernels."""
     out = None
     for k in range(abs(n).bit_length()):
         x = x * x if k else x

@@ -61,8 +61,8 @@ def _read(x: Array, relation: NeighborMap) -> Array:
 class Sites(NamedTuple):
     """Consecutive sites: `count` of them from `first` on, counted in the lattice or in one part of it.
 
-    `part` is None for the lattice itself. A loop over parts of a lattice has a `part` of its own, so that its sites are
-    never taken for those of the lattice.
+    `part` is None for the lattice itself. A loop over parts of a lattice has a `part` of its own, so that its sites
+    are distinct from those of the lattice.
     """
 
     part: Any

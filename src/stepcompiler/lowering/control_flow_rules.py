@@ -231,7 +231,7 @@ class Loop:
         return [object_array(full[a:b], s) for a, b, s in zip(ends, ends[1:], self.shapes, strict=False)]
 
     def moved(self, entries: Sequence[Any]) -> list[Any]:
-        """Those entries of all that move."""
+        """The varying ones of all entries."""
         return [e for e, m in zip(entries, self.moving, strict=True) if m]
 
     def one_pass(self, values: Sequence[Any]) -> list[Any]:
@@ -256,7 +256,7 @@ class Loop:
             ctx.groups.left, ctx.assumptions.guards = left, []
 
     def attempt(self) -> list[LaneArray] | None:
-        """The loop as it is if nothing else moves; None if something does, which is noted."""
+        """The final state if all constant entries stay constant; else note the others and return None."""
         ctx, code = self.ctx, self.code
         label, entry, values, fine = code.fresh("loop"), code.block, self.heads(), Value("%" + code.fresh(), bool)
         starts = [ctx.shared.operand(e) for e in self.moved(self.flat)]

@@ -238,7 +238,7 @@ class Code:
         return value
 
     def finished(self) -> list[Instruction]:
-        """All instructions, now that nothing more is to come."""
+        """All instructions of the complete code, with products and sums fused."""
         sums = {line.result.name: line for line in self.lines if isinstance(line, Sum)}
         joined = {name: inner for name, line in sums.items() if (inner := self._joined(line, sums)) is not None}
         taken = {inner.result.name for inner in joined.values()}
@@ -252,7 +252,7 @@ class Code:
         return out
 
     def _alone(self, line: Sum, x: Operand) -> Product | None:
-        """The product that a term of a sum is, if nothing else uses it."""
+        """The product that is a term of a sum; None if there is none, or if it has other uses."""
         p = self._products.get(getattr(x, "name", ""))
         return p if p is not None and p.block == line.block and all(self.uses[n] == 1 for n in p.names) else None
 

@@ -1,4 +1,4 @@
-"""Lanes: the numbers of a program, one by one.
+"""Lanes: the single numbers of a program.
 
 An array of the program is a NumPy array of lanes. A lane is one of three things:
 
@@ -19,8 +19,8 @@ LaneArray = Objects
 
 
 def known(x: Any) -> bool:
-    """Whether a lane is a number already."""
-    return isinstance(x, np.generic) or not isinstance(x, (Value, jax.Array))  # the slow question last
+    """Whether a lane is a number that is known while tracing."""
+    return isinstance(x, np.generic) or not isinstance(x, (Value, jax.Array))  # the slow test last
 
 
 def varies(x: Any) -> bool:
@@ -34,7 +34,7 @@ def same(x: Any, y: Any) -> bool:
 
 
 def all_known(*xs: LaneArray) -> bool:
-    """Whether all lanes of some arrays are numbers already."""
+    """Whether all lanes of some arrays are known."""
     return all(known(e) for x in xs for e in x.ravel())
 
 

@@ -2,8 +2,8 @@
 
 x = k π/2 + r with |r| ≤ π/4, r in a pair. Up to 2³⁰, k is the nearest whole number to 2x/π, and k π/2 is subtracted
 in three parts, the first exactly. Beyond that after M. Payne and R. Hanek (1983): x = M 2^e, and of the product of M
-and 2/π only the digits around the point are formed, in whole numbers; those before it make multiples of 4, which are
-no turn at all.
+and 2/π only the digits around the point are formed, in integers; those before it make multiples of 4, which are full
+turns.
 """
 
 import itertools
@@ -138,7 +138,7 @@ def _bits_from(p: Number) -> list[Number]:
 
 
 def _product(m: Number, digits: list[Number]) -> list[Number]:
-    """m < 2⁵³ times 0.digits, without what stands before the point; the lowest digit first."""
+    """The fractional part of m < 2⁵³ times 0.digits, the lowest digit first."""
     low, high = m & _DIGIT, m >> 32
     out: list[Number] = []
     carry = Number(m.code, number(0, INTEGER))

@@ -1,7 +1,7 @@
 """Numbers of the compiled program with Python's operators, and pairs with more digits.
 
-Nothing is contracted behind one's back: x * y + z is rounded twice, fma(x, y, z) once. An operation is done on one
-number or on `width` members side by side; what is meant for one of them only is chosen with `where`.
+The compiler does not contract operations: x * y + z is rounded twice, fma(x, y, z) once. An operation acts on one
+number or on `width` members in SIMD lanes; `where` chooses results by member.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,11 +105,11 @@ class Number:
         return self.made("fcmp oge" if self.real else "icmp sge", self, x, bool)
 
     def equals(self, x: Any) -> "Number":
-        """Whether it is x; NaN is nothing."""
+        """Whether it is x; false for NaN."""
         return self.made("fcmp oeq" if self.real else "icmp eq", self, x, bool)
 
     def is_nan(self) -> "Number":
-        """Whether it is no number."""
+        """Whether it is NaN."""
         return self.made("fcmp uno", self, self, bool)
 
     def function(self, name: str, *more: Any) -> "Number":
@@ -165,7 +165,7 @@ def scaled(x: Number, k: Number) -> Number:
 
 
 def polynomial(x: Number, coefficients: Sequence[float]) -> Number:
-    """Σ cₖ xᵏ, pairs of terms first, then pairs of pairs: a processor does those side by side."""
+    """Σ cₖ xᵏ, pairs of terms first, then pairs of pairs, which a processor computes in parallel."""
     terms: list[Any] = list(coefficients)
     while len(terms) > 1:
         pairs = [fma(x, b, a) for a, b in zip(terms[::2], terms[1::2], strict=False)]

@@ -79,7 +79,7 @@ class Cpu:
     def link(self, text: str, sizes: Sizes) -> "CpuExecutable":
         """Return machine code for this processor."""
         executable = CpuExecutable(text, self.width, sizes)
-        executable.run(self.layout.allocate(sizes, self.width, 0, 0), 0, 1)  # a fault of the first call is found here
+        executable.run(self.layout.allocate(sizes, self.width, 0, 0), 0, 1)  # errors of the first call are raised here
         return executable
 
     def check(self, code: Code) -> None:

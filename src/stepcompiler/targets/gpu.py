@@ -206,8 +206,8 @@ def _ptx(text: str, arch: str) -> str:
 def with_table(ptx: str) -> str:
     """The same text with its double-precision constants in a table in constant memory.
 
-    An operation takes one of its operands from there at no cost. Half of a constant's bits fit an instruction; where
-    the others are not 0, two more instructions would put it together.
+    An operation takes one of its operands from there at no cost. Half of a constant's bits fit an instruction;
+    otherwise two more instructions would assemble it.
     """
     places: dict[str, int] = {}
 

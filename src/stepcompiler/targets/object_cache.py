@@ -76,7 +76,7 @@ def _write(path: Path, code: bytes) -> None:
 
 
 def _prune(folder: Path, more: int) -> None:
-    """Delete the files that were read longest ago, until there is room for more."""
+    """Delete the files that were read longest ago, until the folder is small enough."""
     files = []
     for path in folder.glob("*.o"):
         try:

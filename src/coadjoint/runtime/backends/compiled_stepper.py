@@ -37,7 +37,7 @@ class MemberMemory(Protocol):
         ...
 
     def open_slots(self, first: int, count: int) -> None:
-        """Make room for `count` saved values; the first is saved after (first + 1) `every` steps."""
+        """Allocate memory for `count` saved values; the first is saved after (first + 1) `every` steps."""
         ...
 
     def run(self, stop: int, every: int) -> bool:

@@ -52,7 +52,7 @@ class SingleDevice:
 
 @cache
 def _for_gpu(program: Callable) -> Callable:
-    """A compiled program without Triton's products: the vendor's are as fast, and there is nothing to try out."""
+    """A compiled program without Triton's products: the vendor's are as fast, so no algorithm is chosen by timing."""
     options: Any = {"compiler_options": {"xla_gpu_enable_triton_gemm": False}}
     return eqx.filter_jit(program.__wrapped__, **options)  # type: ignore[attr-defined]
 
@@ -109,7 +109,7 @@ class ShardedPlacement:
             return retraced(definition)
 
     def cut(self, tree: PyTree) -> PyTree:
-        """Without the zeros, in compiled code."""
+        """Remove padding, in compiled code."""
         return self._each(lambda x: sharding.shard_rows(x[..., : self.n, :]), tree, self.n + self.more)
 
     def filled(self, tree: PyTree) -> PyTree:

@@ -66,7 +66,7 @@ class XlaProgram:
         self.batches_per_launch: int = 1 if short is None else short.batches_per_launch
 
     def renewed(self, plan: Plan) -> "XlaProgram":
-        """XLA keeps its programs by itself."""
+        """XLA caches its programs itself."""
         return XlaProgram(plan, self.reason)
 
     def device_context(self) -> AbstractContextManager[Any]:

@@ -73,12 +73,12 @@ class Kernels:
 
     @property
     def shared_patterns(self) -> list:
-        """Of the numbers that all members share."""
+        """The patterns of the numbers that all members share."""
         return [p for p, m in zip(self.program.patterns, self.variant.by_member, strict=True) if not m]
 
     @property
     def own_shapes(self) -> list:
-        """Of the numbers that members have for themselves."""
+        """The shapes of the numbers that vary between members."""
         return [s for s, m in zip(self.numbers, self.variant.by_member, strict=True) if m]
 
     def merged_inputs(self, shared: Sequence, own: Sequence) -> list:

@@ -153,7 +153,8 @@ def _series(data: Any, header: dict[str, Any], selection: Selection) -> list[Ser
     axes = {name: list(values) for name, values in header["axes"].items()}
     sizes = [len(values) for values in axes.values()]
     time = header["time"]
-    wanted = {k: _position(k, v, axes) for k, v in selection.where.items()}
+    names = {k: short if k not in axes and (short := k.rpartition(".")[2]) in axes else k for k in selection.where}
+    wanted = {names[k]: _position(names[k], v, axes) for k, v in selection.where.items()}
     count = int(np.prod(sizes, dtype=int))
     if selection.run is not None and selection.run >= count:
         raise ValueError(f"--run must be below {count}, not {selection.run}.")

@@ -78,6 +78,7 @@ def test_a_part_of_a_sweep_is_selected(stores):
     np.testing.assert_array_equal(curves(one)[0].get_ydata(), expected)
     with pytest.raises(ValueError, match=r"no run has this value\. Values: 0, 1, 2"):
         draw(stores, "sweep", "energy", where={"key": "7"})
+    assert draw(stores, "sweep", "energy", where={"run.key": "1"}) is not None  # the name in the experiment file
     with pytest.raises(ValueError, match="kex is not swept"):
         draw(stores, "sweep", "energy", where={"kex": "1"})
     with pytest.raises(ValueError, match="--run must be below 12"):

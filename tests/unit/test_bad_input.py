@@ -356,7 +356,7 @@ def test_a_wrong_gradient_is_found(compilations):
 
 
 def test_float32_is_refused():
-    """With JAX_ENABLE_X64=0 JAX computes in float32: said at once, with the fix."""
+    """With JAX_ENABLE_X64=0 JAX computes in float32: reported at once, with the fix."""
     program = """
 import coadjoint as cj
 for make in (lambda: cj.System(cj.SO3(), lambda m: m @ m), lambda: cj.models.heavy_top()):

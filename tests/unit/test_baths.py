@@ -1,4 +1,4 @@
-"""Friction and heat baths: signs, the stationary law, energies that fall, errors, experiment files."""
+"""Friction and heat baths: signs, the stationary distribution, energies that fall, errors, experiment files."""
 
 import warnings
 
@@ -201,7 +201,7 @@ def test_a_word_where_the_law_cannot_be_normalised():
 
 
 def test_a_bath_on_a_lattice_asks_for_no_pairs_of_noises():
-    """ΔZ of 30000 noises is so many numbers; methods that need as many as there are pairs refuse."""
+    """ΔZ of 30000 noises is so many numbers; methods that need as many as there are pairs raise."""
     window = cj.Brownian(0).window(30_000, 0.1, 0, 1, Needs(Z=True))
     block = jax.eval_shape(window.block, jnp.zeros((), int), jnp.zeros((), int))
     assert block.Z.shape == (32, 30_000) and block.areas is None

@@ -32,7 +32,7 @@ HELD = system(control=cj.hold(law, every=EVERY, state=np.zeros(3)))
 
 
 def by_hand(start, gain=0.8, method=RUN["integrator"]):
-    """Legs of constant torque, and the values of the law."""
+    """Legs of constant torque, and the values of the control law."""
     constant = cj.System(cj.SO3(), lambda m, p: kinetic(m), torque=lambda m, p: p, params=np.zeros(3))
     m, z, states, values = np.asarray(start), np.zeros(3), [np.asarray(start)], []
     for k in range(5):

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say."""
+"""The examples run, with the results that they describe."""
 
 import runpy
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_statistics_of_an_ensemble():
 
 
 def test_sweep_from_a_file(tmp_path):
-    """Without noise the energy is kept, with it it is not, and less is different where there is less of it."""
+    """Without noise the energy is conserved; with noise it is not, and it varies less where the noise is weaker."""
     example = runpy.run_path(str(EXAMPLES / "sweep.py"))
     alpha, change = example["sweep"](tmp_path / "sweep.zarr")
     assert len(change) == len(alpha) == 6 and change[0] < 1e-14 < change[1] < change[-1]
@@ -56,7 +56,8 @@ def test_fit_noise_and_inertia():
 
 @pytest.mark.slow
 def test_fluids(tmp_path):
-    """All Casimirs to round-off, the wave's angle as it should be, noise that makes members part; and the figures."""
+    """All Casimirs to round-off, the wave's angle as it should be, noise that makes members diverge; and the
+    figures."""
     example = runpy.run_path(str(EXAMPLES / "fluids.py"))
     found = {
         "turbulence": example["turbulence"](n=33, t1=4.0, members=2, amplitude=0.1),

@@ -48,7 +48,7 @@ LAYERS = {
         ),
         ("compiler", "numerics", "algebra interface", "algebras"),
     ),
-    # An integrator knows an algebra only through its methods, hence not one concrete algebra.
+    # An integrator uses an algebra only through its methods, and imports no concrete algebra.
     "integrators": Layer(
         ("integrators", "integrators.*"), ("compiler", "numerics", "algebra interface", "drivers", "systems")
     ),
@@ -228,7 +228,7 @@ def test_no_cycle_of_imports():
 
 
 def test_layers_only_know_layers_above_them_in_the_table():
-    """Read from the top, each row knows only rows already read; so no cycle can hide in the table."""
+    """Each row names only rows above it; so no cycle can hide in the table."""
     read = set()
     for name, layer in LAYERS.items():
         if name != "edge":  # which imports the whole package

@@ -269,7 +269,8 @@ def test_throw_false_counts():
 
 
 def test_an_implicit_step_cut_short_is_counted_and_keeps_the_casimirs():
-    """One iteration without fallbacks meets no tolerance; the residual says by how much, and the orbit is kept."""
+    """One iteration without fallbacks meets no tolerance; the residual reports the error, and the orbit is
+    conserved."""
     tmk = cj.TMK(max_steps=1, fallbacks=False)
     sol = cj.solve(SYSTEM, MU0, t1=20.0, dt=1.0, key=0, integrator=tmk, throw=False)
     assert sol.stats.unsolved == 20 and sol.stats.first_unsolved == 0

@@ -117,7 +117,7 @@ def test_every_method_that_claims_it(where, name, steps):
         assert worst(sol.mu[-1] - sol.mu[0]) > 0.01  # it moved
 
 
-# ------------------------------------------------------------------------------------- who does not keep them
+# ------------------------------------------------------------------------- methods that do not conserve them
 
 
 @pytest.mark.parametrize("inertia", INERTIAS)
@@ -151,7 +151,7 @@ def test_no_claim_no_casimir(name):
 @pytest.mark.parametrize("inertia", INERTIAS)
 @pytest.mark.parametrize("name", slow_but("TMK", "HeunMK", "ImplicitMidpoint", keep=lambda claims: True))
 def test_energy_without_noise(name, inertia):
-    """T = 100, dt = 0.01: a quadratic energy within 2e-14 for those who claim it, and lost by the others.
+    """T = 100, dt = 0.01: a quadratic energy is conserved within 2e-14 by methods that claim it, and not by the others.
 
     Methods of order above 2 lose it so slowly that they take a step of 0.1.
     """

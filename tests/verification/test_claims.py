@@ -1,4 +1,4 @@
-"""The claims about one step, of every method: symmetric, symplectic, explicit, what it keeps.
+"""The claims about one step, of every method: symmetric, symplectic, explicit, its invariants.
 
 Orders, and Casimirs and energy over many steps, have files of their own.
 """
@@ -12,7 +12,7 @@ from .measurement import INTEGRATORS, worst
 
 METHODS = INTEGRATORS | cj.integrators.COMPOSITIONS
 
-DT, H = 2.0, 1e-4  # a step so long that methods of order 4 show what they do not keep
+DT, H = 2.0, 1e-4  # a step so long that methods of order 4 show their drift
 CENTRE = np.array([0.6, -0.7, 0.9])
 STATES = CENTRE + np.concatenate([np.zeros((1, 3)), H * np.eye(3), -H * np.eye(3)])
 

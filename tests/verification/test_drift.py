@@ -206,7 +206,7 @@ def test_degenerate_points_are_degenerate():
 
 
 class Cured(cj.Integrator):
-    """A direct method, which does not move along orbits, that ends each step with the cure of an orbit method."""
+    """A classical method, which does not move along orbits, with the round-off correction of an orbit method."""
 
     direct: cj.Integrator
     claims: ClassVar[cj.Claims] = cj.Claims(order=2, strong_commuting=1.0, strong=0.5, casimirs=False)

@@ -79,7 +79,7 @@ def test_mean(name, side):
     exact = exp_action(T * generator(betas), mu0)
     covariance = np.cov(mu.T) / MEMBERS
     errors = np.sqrt(np.diag(covariance))
-    assert np.all(np.abs(scheme_mean(betas, mu0) - exact) < 0.5 * errors)  # dt is small enough for the law to be seen
+    assert np.all(np.abs(scheme_mean(betas, mu0) - exact) < 0.5 * errors)  # dt is small enough
     assert improbability(mu.mean(axis=0) - scheme_mean(betas, mu0), covariance) > LIMIT
     assert np.all(np.abs(mu.mean(axis=0) - exact) < 5 * errors)
     # The test has teeth: the start, or noise stronger by a tenth, would be seen.
@@ -101,7 +101,7 @@ def two_samples(a, b):
 
 @pytest.mark.parametrize("name", ALGEBRAS)
 def test_law_under_orthogonal_mixing(name):
-    """β_i mixed by an orthogonal matrix drive the same law; by another matrix, another."""
+    """β_i mixed by an orthogonal matrix drive the same distribution; by another matrix, another."""
     betas = BETAS[:, : ALGEBRAS[name].dim]
     orthogonal = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))[0]
     assert np.abs(orthogonal).min() > 0.05  # a real mixture

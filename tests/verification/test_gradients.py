@@ -88,7 +88,7 @@ def test_gradients_everywhere(name, side, noisy):
 
 @pytest.mark.parametrize("integrator", [cj.HeunMK(), cj.ImplicitMidpoint()], ids=lambda i: type(i).__name__)
 def test_other_integrators_too(integrator):
-    """Explicit methods and direct ones."""
+    """Explicit and classical methods."""
     x = inputs("SO3")
 
     def f(mu0):

@@ -18,7 +18,7 @@ ALGEBRAS = {
     "so(3) × se(3)": cj.SO3() * cj.SE3(),
     "su(3)": cj.SU(3),
 }
-OWN_PATH = cj.TMKWeak, cj.NinomiyaVictoir, cj.BathSplitting, cj.TMK15, cj.Adaptive  # that no given path drives
+OWN_PATH = cj.TMKWeak, cj.NinomiyaVictoir, cj.BathSplitting, cj.TMK15, cj.Adaptive  # without a prescribed path
 STEPS, DT = 1000, 0.01
 CASES = [
     (name, method)

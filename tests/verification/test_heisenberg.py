@@ -5,7 +5,7 @@ correlation length of a periodic lattice over its side, ξ/L with ξ² = (F_0/F_
 structure factor at k = 0 and 2π/L, is R* (1 + c L^{−ω}) at T_c, both being those of the universality class: R* = 0.564
 (Campostrini, Hasenbusch, Pelissetto, Rossi and Vicari, Critical exponents and equation of state of the
 three-dimensional Heisenberg universality class, 2002), ω = 0.759 (Hasenbusch, Monte Carlo study of a generalized
-icosahedral model on the simple cubic lattice, 2020). So two lattices say what T_c is.
+icosahedral model on the simple cubic lattice, 2020). So two lattices determine T_c.
 
 Means have little noise where it is known: the friction's generator 𝓛f = Σ_i (T Δ_i f + H_i·∇_i f), H_i = −∂h/∂S_i, has
 the mean 0 for every f. So multiples of 𝓛F_0, 𝓛F_1 and 𝓛h are taken away from all that is averaged, those that are

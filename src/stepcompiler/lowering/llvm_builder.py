@@ -88,10 +88,6 @@ class Code:
         """The type in LLVM's language."""
         return self.spelling.kind(dtype)
 
-    def suffix(self, dtype: DTypeLike) -> str:
-        """The type in the name of an intrinsic function."""
-        return self.spelling.suffix(dtype)
-
     def spelled(self, x: Operand) -> str:
         """Return a value or constant as text."""
         return self.spelling.operand(x)

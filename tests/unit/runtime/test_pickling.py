@@ -87,7 +87,7 @@ def test_what_cannot_be_pickled_says_so():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_says_so():
-    """A child of a process with a system raises at once; before any system it may go on."""
+    """A child of a process with a system raises at once; before the first system."""
     code = """
         import os, sys, coadjoint as cj
         def child():

@@ -138,7 +138,7 @@ def test_saved_times_inputs_and_mistakes(body):
 
 @pytest.mark.parametrize("more", [{"group": True}, {"save": lambda W: W.imag[0]}], ids=["group", "save"])
 def test_short_runs_of_matrices_have_the_bits_of_long_ones(fluid, monkeypatch, more):
-    """All members in one call, or each by itself in chunks: solve and ensemble, with a path of each member."""
+    """All members in one call, or each separately in chunks: solve and ensemble, with a path of each member."""
     system, states = fluid
     driver = cj.Increments(RNG.standard_normal((MEMBERS, 4, 1)) * 0.1)
     options = {"t1": 0.2, "dt": 0.05, "save_every": 2, "integrator": cj.HeunMK(), **more}

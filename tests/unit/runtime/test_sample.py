@@ -47,7 +47,7 @@ def test_many_short_chains_that_have_mixed():
 
 
 def test_rigid_body():
-    """⟨h⟩ and ⟨Π₃²⟩ within four standard errors, which are those of the members' means; mixed, and it says so."""
+    """⟨h⟩ and ⟨Π₃²⟩ within four standard errors of the members' means; mixed, and reported as such."""
     got = cj.sample(
         BODY, [0.0, 0.6, 0.8], temperature=0.1, t1=400.0, dt=0.1, key=3, members=256, save_every=5,
         observables={"third": lambda m: m[2] ** 2},

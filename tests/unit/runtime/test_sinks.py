@@ -1,4 +1,4 @@
-"""Tiles that run side by side, in threads, never share a place."""
+"""Batches that run in parallel threads never share a buffer."""
 
 import pytest
 

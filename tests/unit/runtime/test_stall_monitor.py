@@ -1,4 +1,4 @@
-"""A run that makes no progress says where it stands, and a program that takes long to compile is not taken for that."""
+"""A run without progress reports its stage, and long compilation is not taken for a stall."""
 
 import re
 import time
@@ -28,7 +28,7 @@ def stuck(monkeypatch, seconds, wait=time.sleep):
 
 
 def test_a_run_that_stands_still_says_where(monkeypatch, capfd):
-    """Which tile, which step, which phase, since when; at growing intervals, and that it computes nothing."""
+    """Messages at growing intervals name the batch, step, stage and time, and report that the process is idle."""
     cj.ensemble(SYSTEM, UP, members=2, **RUN)
     stuck(monkeypatch, 1.6)
     monkeypatch.setenv("COADJOINT_WATCHDOG", "0.3")
@@ -54,7 +54,7 @@ def test_a_slow_step_is_told_from_one_that_waits(monkeypatch, capfd):
 
 
 def test_compiling_is_no_false_alarm(monkeypatch, capfd):
-    """XLA takes its time for this energy; a run of ordinary length says nothing."""
+    """XLA takes its time for this energy; a run of ordinary length prints nothing."""
     new = 1e-15 * time.time_ns() % 1e-3  # a program that no earlier run of the tests has left compiled
 
     def energy(mu):

@@ -184,7 +184,7 @@ def test_every_corruption(kind, action, cases):
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("kind", ["killed"])
 def test_some_corruptions(kind, action, cases):
-    """A slice of the same table: every 31st corruption, beginning elsewhere for each action."""
+    """A slice of the same table: every 31st corruption, with another first one for each action."""
     case, begin = cases(kind), list(ACTIONS).index(action)
     for corruption in list(case.corruptions())[begin::11]:
         case.check(action, *corruption)
@@ -242,7 +242,7 @@ def test_identities_differ(cases):
 
 
 def test_a_reader_follows_a_writer(cases, tmp_path):
-    """A Dataset that was opened before the run went on still reads its rows, from chunks that were replaced."""
+    """A Dataset that was opened before the run was resumed still reads its rows, from chunks that were replaced."""
     path = tmp_path / "run.zarr"
     solve(path, T1["older"], 1)
     data = cj.open(path)

@@ -114,7 +114,7 @@ class Runs:
         return process.returncode == 0
 
     def kill_there(self, path: Path, *how: str) -> None:
-        """Start, and kill where the program stands still."""
+        """Start a process, and kill it where the program waits."""
         process = self.start(path, *how)
         said(process, "here\n")
         assert process.poll() is None

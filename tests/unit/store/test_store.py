@@ -130,7 +130,7 @@ def test_few_files(tmp_path, monkeypatch):
     assert len([p for p in path.rglob("*") if p.is_file()]) < 40  # there were more than 400
     half = cj.open(path)
     assert half.sizes["member"] == 160 and (half["steps"] == 20).all() and "partial_0" not in half
-    # Going on from what was packed, cut off half-way, is as good as one run.
+    # A run resumed from packed checkpoints, and killed half-way, equals one run.
     with monkeypatch.context() as patch, pytest.raises(Cut):
         stop_after(9, patch)
         cj.ensemble(system(), MU0, t1=4.0, out=path, resume=True, **run)

@@ -132,7 +132,7 @@ def test_a_file_that_was_cut_off(name, length, finished, tmp_path):
     (path / name).write_bytes(data[: int(length * len(data))])
     with pytest.raises(cj.StoreError, match=CUT[name]):
         cj.open(path).load()
-    if name != "time/c.0":  # not needed to go on
+    if name != "time/c.0":  # not needed to resume
         before = files(path)
         with pytest.raises(cj.StoreError, match=CUT[name]):
             solve(path, t1=20.0, resume=True)

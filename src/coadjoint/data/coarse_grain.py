@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..fluids.flow import FluidFlow
+from ..fluids.layered import LayeredFlow
 from ..fluids.sphere import Sphere
 from ..fluids.surface import Surface
 from ..fluids.torus import Torus, wavenumbers
@@ -112,6 +113,8 @@ class FieldSeries:
         """
         if flow.surface != self.surface:
             raise ValueError(f"the flow is on {flow.surface}, but the series is on {self.surface}.")
+        if isinstance(flow, LayeredFlow):
+            raise TypeError("flow has several layers: compute its states with flow.state(omega), one field per layer.")
         return np.asarray(flow.vorticity_matrix(jnp.asarray(self.vorticity[at])))
 
     def to_xarray(self) -> "xarray.Dataset":
@@ -122,12 +125,13 @@ class FieldSeries:
         return xr.Dataset({"vorticity": (("time", *dims), self.vorticity)}, {"time": self.t})
 
 
-def coarse_grain(fine: Any, n: int, *, flow: FluidFlow | None = None, first: float | None = None) -> FieldSeries:
+def coarse_grain(
+    fine: Any, n: int, *, flow: FluidFlow | None = None, first: float | None = None, layer: int | None = None
+) -> FieldSeries:
     """Project a fine run onto the modes of a coarse model.
 
     The vorticity keeps its coefficients of degrees l < n on the sphere, of wavenumbers |m₁|, |m₂| ≤ (n − 1)/2 on the
     torus. States are read block by block, so a store may be larger than memory.
-    For a flow of several layers, pass a `FieldSeries` of one layer.
 
     Parameters
     ----------
@@ -139,6 +143,8 @@ def coarse_grain(fine: Any, n: int, *, flow: FluidFlow | None = None, first: flo
         The flow of the fine system, `cj.fluids.of(system)`. A store requires it.
     first : float, optional
         The time from which the run is used, after its transient. The default is its first saved time.
+    layer : int, optional
+        The layer, from 0 at the top. A flow of several layers requires it.
 
     Returns
     -------
@@ -158,9 +164,10 @@ def coarse_grain(fine: Any, n: int, *, flow: FluidFlow | None = None, first: flo
     FieldSeries: Sphere(n=5), 11 times from 0 to 1
     """
     if isinstance(fine, FieldSeries):
+        _check_layer(layer, None)
         source, t, blocks = fine.surface, fine.t, lambda keep: iter([fine.vorticity[keep]])
     else:
-        owner, t, blocks = _run(fine, flow)
+        owner, t, blocks = _run(fine, flow, layer)
         source = owner.surface
     coarse = _coarse(source, n)
     keep = np.ones(len(t), bool) if first is None else t >= validation.finite("first", first) - 1e-9
@@ -207,7 +214,15 @@ def _coarse(source: Surface, n: int) -> Surface:
     return Torus(n, source.orientation) if isinstance(source, Torus) else Sphere(n)
 
 
-def _run(fine: Any, flow: Any) -> tuple[FluidFlow, np.ndarray, Any]:
+def _check_layer(layer: Any, flow: FluidFlow | None) -> None:
+    layers = flow.layers if isinstance(flow, LayeredFlow) else 0
+    if not layers and layer is not None:
+        raise ValueError(f"layer = {layer} is for runs of flows with several layers; this is a single field.")
+    if layers and (isinstance(layer, bool) or not isinstance(layer, int | np.integer) or not 0 <= layer < layers):
+        raise ValueError(f"layer must be a layer of the flow, 0 to {layers - 1} from the top, not {layer!r}.")
+
+
+def _run(fine: Any, flow: Any, layer: Any) -> tuple[FluidFlow, np.ndarray, Any]:
     """The flow, the times, and blocks of vorticity of a run."""
     path = getattr(fine, "path", fine)
     stored = isinstance(path, str | PathLike)
@@ -218,6 +233,7 @@ def _run(fine: Any, flow: Any) -> tuple[FluidFlow, np.ndarray, Any]:
         raise TypeError(
             f"flow must be the flow of the fine system, cj.fluids.of(system), not {flow!r}: a store requires it."
         )
+    _check_layer(layer, flow)
     if stored:
         from ..store.reading import open as open_store
 
@@ -228,7 +244,8 @@ def _run(fine: Any, flow: Any) -> tuple[FluidFlow, np.ndarray, Any]:
         rows = states.encoding.get("chunks", (1,))[0]
     else:
         t, states, rows = np.asarray(fine.t), fine.mu, 1
-    if tuple(states.shape[-2:]) != (flow.surface.n, flow.surface.n) or len(t) != len(states):
+    expected = (flow.algebra.dim,) if isinstance(flow, LayeredFlow) else (flow.surface.n, flow.surface.n)
+    if tuple(states.shape[-len(expected) :]) != expected or len(t) != len(states):
         raise ValueError(f"fine has states of shape {tuple(states.shape[1:])}, which are not those of {flow.surface}.")
     size = max(1, _BLOCK // (16 * int(np.prod(states.shape[1:]))))
     size = -(-size // rows) * rows if size >= rows else size  # whole chunks of the store
@@ -236,6 +253,7 @@ def _run(fine: Any, flow: Any) -> tuple[FluidFlow, np.ndarray, Any]:
     def blocks(keep: np.ndarray) -> Iterator[np.ndarray]:
         start = int(np.argmax(keep))
         for at in range(start, len(t), size):
-            yield np.asarray(flow.vorticity_coefficients(jnp.asarray(np.asarray(states[at : at + size]))))
+            omega = np.asarray(flow.vorticity_coefficients(jnp.asarray(np.asarray(states[at : at + size]))))
+            yield omega if layer is None else omega[:, layer]
 
     return flow, t, blocks

@@ -1,6 +1,7 @@
 """Coarse-graining of runs, and noise from empirical orthogonal functions."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,24 @@ def series(surface, count=400, h=0.1, tau=0.5, modes=3):
         a[j] = np.exp(-h / tau) * a[j - 1] + np.sqrt(1 - np.exp(-2 * h / tau)) * rng.normal(size=modes)
     omega = patterns[0] + np.tensordot(a * [1.0, 0.5, 0.25][:modes], patterns[1:], axes=1)
     return cj.data.FieldSeries(surface, h * np.arange(count), omega)
+
+
+def test_coarse_graining_of_one_layer():
+    """It takes the modes of that layer; the layer has to be named."""
+    system, mu0 = cj.models.multilayer_qg(7, layers=2, rotation=1.0)
+    flow = cj.fluids.of(system)
+    run = SimpleNamespace(t=np.array([0.0, 0.5]), mu=np.stack([mu0, 2.0 * np.asarray(mu0)]), system=system)
+    expected = np.asarray(flow.vorticity_coefficients(run.mu))[:, 1, :25]
+    series = cj.data.coarse_grain(run, 5, layer=1)
+    np.testing.assert_array_equal(series.vorticity, expected)
+    for options, said in [({}, "layer must be a layer"), ({"layer": 2}, "0 to 1 from the top, not 2")]:
+        with pytest.raises(ValueError, match=said):
+            cj.data.coarse_grain(run, 5, **options)
+    with pytest.raises(ValueError, match="layer = 0 is for runs"):
+        cj.data.coarse_grain(series, 5, layer=0)
+    coarse = cj.fluids.of(cj.models.multilayer_qg(5, layers=2)[0])
+    with pytest.raises(TypeError, match="flow has several layers"):
+        series.states(coarse)
 
 
 def test_coarse_graining_of_runs_and_stores(tmp_path, monkeypatch):

@@ -165,6 +165,11 @@ class Window(abc.ABC):
         block = self.block(member, first // BLOCK)
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first % BLOCK, count), block)
 
+    def step_shape(self) -> Increment:
+        """Shapes and types of the increments of one step."""
+        zero = jax.ShapeDtypeStruct((), jnp.int64)
+        return jax.eval_shape(lambda window, z: jax.tree.map(lambda x: x[0], window.block(z, z)), self, zero)
+
     @property
     def unit(self) -> int:
         """The number of steps that native code draws at once, a power of two up to a block; 0 if XLA draws the path."""

@@ -190,6 +190,15 @@ class BrownianWindow(Window):
         """Whether there is more to draw than increments of the base grid."""
         return bool(self.level or self.needs.integrals)
 
+    def step_shape(self) -> Increment:
+        """Shapes and types of the increments of one step, without tracing the path if they are plain."""
+        if self.needs.integrals or self.needs.halvings:
+            return super().step_shape()
+        like = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float64)
+        signs: Any = like(self.needs.signs) if self.needs.signs else None
+        S: Any = like(self.n_noise)
+        return Increment(S, like(), signs=signs)  # type: ignore[arg-type]
+
     def block(self, member: Int[Array, ""], b: Int[Array, ""]) -> Increment:
         """The increments of block b."""
         return self.steps(member, jnp.asarray(b, jnp.int64) * BLOCK, BLOCK)

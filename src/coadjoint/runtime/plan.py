@@ -142,9 +142,7 @@ class Plan:
         window = self.first_window
         leaves, treedef = jax.tree.flatten(window)
         key = treedef, tuple((np.shape(x), x.dtype) for x in leaves)
-        zero = jax.ShapeDtypeStruct((), jnp.int64)
-        first = lambda window, z: jax.tree.map(lambda x: x[0], window.block(z, z))
-        return _increments.get(key, lambda: jax.eval_shape(first, window, zero))
+        return _increments.get(key, window.step_shape)
 
     @property
     def whole_window(self) -> Window:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import coadjoint as cj
-from coadjoint.drivers import BLOCK, Needs
+from coadjoint.drivers import BLOCK, Needs, Window
 
 GRID = 0.1
 
@@ -222,3 +222,14 @@ def test_all_words_of_a_key_count():
 def test_keys_that_are_none(key, error, message):
     with pytest.raises(error, match=message):
         cj.Brownian(key)
+
+
+@pytest.mark.parametrize("needs", [Needs(), Needs(signs=3), Needs(Z=True), Needs(halvings=1)])
+@pytest.mark.parametrize("grid", [None, 0.05, 0.4])
+def test_the_shape_of_a_step_is_that_of_its_increments(needs, grid):
+    """Brownian paths without integrals know it without being traced."""
+    window = cj.Brownian(1, grid=grid).window(2, 0.1, 0, 1, needs)
+    known, traced = window.step_shape(), Window.step_shape(window)
+    assert jax.tree.structure(known) == jax.tree.structure(traced)
+    about = lambda tree: [(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(tree)]
+    assert about(known) == about(traced)

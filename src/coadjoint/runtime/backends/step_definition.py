@@ -113,8 +113,9 @@ def drawn_together(window: Window, member: Int[Array, " size"]) -> int:
 
     A chunk draws complete blocks, so a short chunk discards the rest of them.
     """
-    block = jax.eval_shape(window.block, member[0], member[0])
-    return 2 if member.size == 1 and sum(x.size for x in jax.tree.leaves(block)) > _DRAWN else BLOCK
+    if member.size > 1:
+        return BLOCK
+    return 2 if BLOCK * sum(x.size for x in jax.tree.leaves(window.step_shape())) > _DRAWN else BLOCK
 
 
 def where_taken(taken: Bool[Array, " size"], new: PyTree, old: PyTree) -> PyTree:

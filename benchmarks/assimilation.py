@@ -57,7 +57,7 @@ def methods(made: dict[str, Any]) -> dict[str, Any]:
     return {
         "bootstrap": cj.data.ParticleFilter(sensor, MEMBERS, method="bootstrap", smallest_size=1.0),
         "kalman": cj.data.GroupKalman(sensor, MEMBERS),
-        "kalman on orbits": cj.data.GroupKalman(sensor, MEMBERS, on_orbits=True),
+        "straight": cj.data.GroupKalman(sensor, MEMBERS, on_orbits=False),
         "particle": cj.data.ParticleFilter(sensor, MEMBERS, moves=1),
     }
 
@@ -123,5 +123,5 @@ def main(folder: Path, names: list[str]) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        names = sys.argv[2:] or ["free", "bootstrap", "kalman"]
+        names = sys.argv[2:] or ["free", "bootstrap", "kalman", "straight"]
         main(Path(sys.argv[1] if len(sys.argv) > 1 else temporary), names)

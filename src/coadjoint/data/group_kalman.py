@@ -38,7 +38,7 @@ class GroupKalman(Filter):
 
         a_i = Y_i (Y_iᵀ Y_i + R)⁻¹ (y + ε_i − H(μ_i)),   ξ_i = Σ_j a_ij η_j,   μ_i ← flow(ξ_i, μ_i).
 
-    A torque, dissipation or stirring changes the Casimirs of a system. The default is then a straight update,
+    A torque changes the Casimirs of a system, and so do functions of g. The default is then a straight update,
 
         μ_i ← μ_i + Σ_j a_ij (μ_j − μ̄)/√(N − 1),
 
@@ -56,7 +56,8 @@ class GroupKalman(Filter):
         The ridge parameter, relative to the mean squared singular value of ξ ↦ ad*_ξ μ. The default is dim/(10 N) for
         an algebra of dimension dim, at most 0.1. So the ridge shrinks the gains by less than the sampling errors.
     on_orbits : bool, optional
-        Whether updates keep members on their orbits. The default is True unless the system leaves its orbits.
+        Whether updates keep members on their orbits. The default is False for systems with a torque or with an
+        argument g, and True otherwise.
     lag : int, default 0
         The number of earlier observation times whose states each observation corrects, for a smoother. Each costs as
         much as the filter.
@@ -102,7 +103,7 @@ class GroupKalman(Filter):
         return {"ridge": self.ridge, "on_orbits": self.on_orbits}
 
     def _moves_on_orbits(self, system: System) -> bool:
-        return not system.leaves_orbit if self.on_orbits is None else self.on_orbits
+        return not system.has_torque if self.on_orbits is None else self.on_orbits
 
     def _anomalies(self, problem: Problem, members: Members) -> Anomalies:
         """The anomalies of members."""

@@ -177,6 +177,19 @@ def fluids() -> Iterator[str]:
     )
 
 
+def models() -> Iterator[str]:
+    """Steps of models beside NumPy."""
+    record = _record("models")
+    yield "## Models beside NumPy\n"
+    yield (
+        "Microseconds per step of one trajectory, by classical Runge–Kutta steps of the same equations. The steps of\n"
+        "coadjoint conserve the Casimirs. The last column is the largest difference of both ends.\n"
+    )
+    rows = ([name, r["us"], r["numpy us"], r["ratio"], r["difference"]] for name, r in record["results"].items())
+    yield _table(["model", "coadjoint", "NumPy", "ratio", "difference"], rows)
+    yield _origin(record["date"], record["processor"], f"JAX {record['jax']}", "python benchmarks/models.py")
+
+
 def stores() -> Iterator[str]:
     """The cost of writing a store."""
     record = _record("storing")
@@ -232,7 +245,7 @@ def page() -> str:
         "The page is generated from the records in `benchmarks/results`. Timings depend on the machine: run a command\n"
         "on yours before you rely on a number. The contenders of one table ran side by side, in turns.\n"
     )
-    parts = (engine, libraries, sizes, spins, gpu, fluids, stores, clusters, long_run)
+    parts = (engine, libraries, sizes, spins, models, gpu, fluids, stores, clusters, long_run)
     return "\n".join([intro, *(line for part in parts for line in part())])
 
 

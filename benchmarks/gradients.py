@@ -4,25 +4,29 @@
 
 For each case: the time of the gradient with respect to the initial state and all params, forward pass included, inside
 `jax.jit`; the same divided by an ordinary native forward run of the same system in the same process; the reverse pass
-alone; the first gradient, compilation included; and what the forward pass saves. Where diffrax is installed, its
-gradient (`RecursiveCheckpointAdjoint`) with the same number of steps of equal size. Results go to
+alone; the first gradient, compilation included, with an empty cache; and the bytes that the forward pass saves. Where
+diffrax is installed, its gradient (`RecursiveCheckpointAdjoint`) of the same loss with the same number of equal steps.
+All programs of a case run in turns, and the least time of each counts. The results are saved after each case in
 benchmarks/results/gradients.json.
 """
 
 import json
+import os
 import sys
+import tempfile
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from run import RESULTS, machine
 
 import coadjoint as cj
 
 STEPS, DT = 1000, 0.01
-REPEATS = 9
-RESULTS = Path(__file__).parent / "results" / "gradients.json"
+MANY = 20 * STEPS  # a long forward run, so that the time of a call does not count
+ROUNDS = 15
+RECORD = RESULTS / "gradients.json"
 
 
 def semidirect():
@@ -65,16 +69,34 @@ CASES = {
 }
 
 
-def fastest(fn, *args):
-    """Seconds of the first call, and of the fastest of some more."""
+def top_field(mu, p):
+    """dπ = π×ω + χ×γ, dγ = γ×ω."""
+    pi, gamma = mu[:3], mu[3:]
+    omega = pi / p["inertia"]
+    return jnp.concatenate([jnp.cross(pi, omega) + jnp.cross(p["chi"], gamma), jnp.cross(gamma, omega)])
+
+
+def spin_field(mu, p):
+    """dS_i = −S_i × H_i."""
+    S = mu.reshape(-1, 3)
+    H = p["coupling"] * (jnp.roll(S, 1, axis=0) + jnp.roll(S, -1, axis=0)) + p["field"]
+    H = H.at[:, 2].add(-p["anisotropy"] * S[:, 2])
+    return -jnp.cross(S, H).reshape(-1)
+
+
+FIELDS = {  # by hand, as a user of diffrax writes them
+    "so(3)": lambda mu, p: jnp.cross(mu, mu / p["inertia"]),
+    "heavy top": top_field,
+    "16 spins": spin_field,
+}
+SOLVERS = {"TMK": ("Midpoint", "Heun"), "rk4": ("Tsit5", "Dopri5")}  # of the order of the method
+
+
+def seconds(fn, *args):
+    """The time of one call."""
     start = time.perf_counter()
     jax.block_until_ready(fn(*args))
-    first, best = time.perf_counter() - start, np.inf
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        jax.block_until_ready(fn(*args))
-        best = min(best, time.perf_counter() - start)
-    return first, best
+    return time.perf_counter() - start
 
 
 def loss(system, integrator, noise):
@@ -89,6 +111,38 @@ def loss(system, integrator, noise):
     return value
 
 
+def by_diffrax(name, mu0, params):
+    """Compiled gradients of the same loss by diffrax, by solver."""
+    system, _, method = name.rpartition(" ")
+    if system not in FIELDS or method not in SOLVERS:
+        return {}
+    try:
+        import diffrax
+    except ImportError:
+        return {}
+    term = diffrax.ODETerm(lambda t, mu, p: FIELDS[system](mu, p))
+    adjoint = diffrax.RecursiveCheckpointAdjoint(checkpoints=STEPS)  # every step: faster than the default number
+
+    def gradient(solver):
+        def value(mu0, params):
+            sol = diffrax.diffeqsolve(
+                term, solver, 0.0, STEPS * DT, DT, mu0, params, max_steps=STEPS + 1, adjoint=adjoint,
+                stepsize_controller=diffrax.ConstantStepSize(),
+            )  # fmt: skip
+            return jnp.sum(jnp.abs(sol.ys[-1] - 0.1) ** 2)
+
+        return jax.jit(jax.grad(value, argnums=(0, 1)))
+
+    return {solver: gradient(getattr(diffrax, solver)()) for solver in SOLVERS[method]}
+
+
+def check(ours, theirs, name):
+    """Raise an error unless the gradients agree up to the errors of the methods."""
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        if np.max(np.abs(a - b)) > 0.02 * max(np.max(np.abs(x)) for x in jax.tree.leaves(ours)):
+            raise ValueError(f"{name}: the gradients of coadjoint and diffrax differ: {a} and {b}.")
+
+
 def measure(name):
     """The figures of a case."""
     make, integrator = CASES[name]
@@ -96,69 +150,75 @@ def measure(name):
     mu0 = jnp.asarray(mu0)
     noise = {"key": 0} if system.n_noise else {}
     value = loss(system, integrator, noise)
-    first, gradient = fastest(jax.jit(jax.grad(value, argnums=(0, 1))), mu0, system.params)
+    at = (mu0, system.params)
+    gradient = jax.jit(jax.grad(value, argnums=(0, 1)))
+    first = seconds(gradient, *at)
     info = cj.last_gradient_info()
-    many = 20 * STEPS  # a long run, so that the time of a call does not count
-    plain = lambda: cj.solve(system, mu0, t1=many * DT, dt=DT, integrator=integrator, save_every=many, **noise).mu
-    forward = fastest(plain)[1] / 20
-    traced = fastest(jax.jit(value), mu0, system.params)[1]
-    return {
-        "steps": STEPS, "gradient_us_per_step": 1e6 * gradient / STEPS, "forward_us_per_step": 1e6 * forward / STEPS,
-        "ratio": gradient / forward, "reverse_ratio": max(gradient - traced, 0.0) / forward, "first_gradient_s": first,
+    plain = lambda *_: cj.solve(system, mu0, t1=MANY * DT, dt=DT, integrator=integrator, save_every=MANY, **noise).mu
+    others = by_diffrax(name, *at)
+    for theirs in others.values():
+        check(gradient(*at), theirs(*at), name)
+    programs = {"gradient": gradient, "forward": plain, "traced": jax.jit(value), **others}
+    for program in programs.values():
+        seconds(program, *at)
+    best = {key: min(times) for key, times in in_turns(programs, at).items()}
+    forward = best["forward"] * STEPS / MANY
+    found = {
+        "steps": STEPS, "gradient_us_per_step": 1e6 * best["gradient"] / STEPS,
+        "forward_us_per_step": 1e6 * forward / STEPS, "ratio": best["gradient"] / forward,
+        "reverse_ratio": max(best["gradient"] - best["traced"], 0.0) / forward, "first_gradient_s": first,
         "backend": info.backend, "reason": info.reason, "saved_bytes_per_step": info.saved_bytes / STEPS,
     }  # fmt: skip
+    if others:
+        fastest = min(others, key=best.get)
+        found["diffrax"] = {"solver": fastest, "us_per_step": 1e6 * best[fastest] / STEPS}
+    return found
+
+
+def in_turns(programs, at):
+    """The times of each program, called in turns."""
+    times = {key: [] for key in programs}
+    for _ in range(ROUNDS):
+        for key, program in programs.items():
+            times[key].append(seconds(program, *at))
+    return times
 
 
 def overhead():
     """Microseconds of a gradient of one step, inside jit."""
     system, mu0 = cj.models.rigid_body(alpha=None)
-    one = lambda mu0: jnp.sum(cj.solve(system, mu0, t1=DT, dt=DT).mu[-1])
-    return 1e6 * fastest(jax.jit(jax.grad(one)), jnp.asarray(mu0))[1]
+    one = jax.jit(jax.grad(lambda mu0: jnp.sum(cj.solve(system, mu0, t1=DT, dt=DT).mu[-1])))
+    return 1e6 * min(seconds(one, jnp.asarray(mu0)) for _ in range(100))
 
 
-def by_diffrax(name):
-    """Microseconds per step of the same gradient by diffrax; None where it is not installed."""
+def about():
+    """Hardware and versions."""
+    found = machine([])
     try:
         import diffrax
     except ImportError:
-        return None
-    system, mu0 = CASES[name][0]()
-    if system.n_noise:
-        return None
-
-    @jax.jit
-    @jax.grad
-    def gradient(mu0, params):
-        here = system.with_params(params)
-        field = lambda t, mu, _: system.sign * here.algebra.ad_star(here.algebra.gradient(here.energy, mu), mu)
-        sol = diffrax.diffeqsolve(
-            diffrax.ODETerm(field), diffrax.Tsit5(), 0.0, STEPS * DT, DT, mu0, max_steps=STEPS + 1,
-            adjoint=diffrax.RecursiveCheckpointAdjoint(),
-        )  # fmt: skip
-        return jnp.sum(jnp.abs(sol.ys[-1] - 0.1) ** 2)
-
-    return 1e6 * fastest(gradient, jnp.asarray(mu0), system.params)[1] / STEPS
+        return found
+    return found | {"diffrax": diffrax.__version__}
 
 
 def main(names):
     """Measure the cases of these names, or all."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results["overhead_us"] = overhead()
-    print(f"overhead of a gradient: {results['overhead_us']:.0f} us")
+    record = {"machine": about(), "overhead_us": overhead(), "cases": {}}
+    if names and RECORD.exists():
+        record["cases"] = json.loads(RECORD.read_text())["cases"]
+    print(f"overhead of a gradient: {record['overhead_us']:.0f} us")
     for name in names or CASES:
-        found = measure(name)
-        if name in ("so(3) rk4", "heavy top rk4", "16 spins rk4"):
-            found["diffrax_us_per_step"] = by_diffrax(name)
-        results[name] = found
+        found = record["cases"][name] = measure(name)
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
         print(
             f"{name}: {found['gradient_us_per_step']:.3f} us per step, {found['ratio']:.2f} forward runs "
             f"(reverse alone {found['reverse_ratio']:.2f}), first {found['first_gradient_s']:.1f} s, "
-            f"{found['backend']}, {found['saved_bytes_per_step']:.0f} bytes per step, "
-            f"diffrax {found.get('diffrax_us_per_step')}",
+            f"{found['backend']}, {found['saved_bytes_per_step']:.0f} bytes per step, {found.get('diffrax')}",
             flush=True,
         )
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["STEPCOMPILER_CACHE"] = empty  # first gradients compile everything
+        main(sys.argv[1:])

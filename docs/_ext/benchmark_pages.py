@@ -203,6 +203,40 @@ def stores() -> Iterator[str]:
     yield _origin(*_machine(record), "python benchmarks/storing.py")
 
 
+def gradients() -> Iterator[str]:
+    """Gradients beside forward runs, and beside diffrax."""
+    record = _record("gradients")
+    yield "## Gradients\n"
+    yield (
+        "A loss of the last of 1000 states, differentiated with respect to the initial state and all params inside\n"
+        "`jax.jit`. *Ratio* is the time of the whole gradient, forward pass included, divided by the time of a native\n"
+        "forward run. *Reverse* is the gradient minus the forward run inside `jax.jit`, divided by the same time. The\n"
+        "first gradient includes compilation with an empty cache.\n\n"
+        "diffrax runs `RecursiveCheckpointAdjoint` with a checkpoint at every step. The number and the size of the\n"
+        "steps are the same, and the vector field is written by hand. The table gives the faster of two explicit\n"
+        "solvers: Midpoint and Heun beside TMK, Tsit5 and Dopri5 beside rk4. Other processes ran on the machine.\n"
+    )
+
+    def diffrax(row: dict[str, Any]) -> str:
+        found = row.get("diffrax")
+        return f"{_three(found['us_per_step'])} ({found['solver']})" if found else "–"
+
+    columns = ("gradient_us_per_step", "ratio", "reverse_ratio", "first_gradient_s")
+    head = ["case", "gradient, µs per step", "ratio", "reverse", "first gradient, s", "runs as", "diffrax, µs per step"]
+    names = {"native": "native code", "xla": "XLA"}
+    yield _table(
+        head,
+        (
+            [name, *(_three(row[c]) for c in columns), names[row["backend"]], diffrax(row)]
+            for name, row in record["cases"].items()
+        ),
+    )
+    yield f"A gradient of a single step takes {_three(record['overhead_us'])} µs inside `jax.jit`.\n"
+    date, hardware, versions = _machine(record)
+    versions += f", diffrax {record['machine']['diffrax']}"
+    yield _origin(date, hardware, versions, "python benchmarks/gradients.py")
+
+
 def clusters() -> Iterator[str]:
     """The overhead of Dask."""
     record = _record("cluster")
@@ -245,7 +279,7 @@ def page() -> str:
         "The page is generated from the records in `benchmarks/results`. Timings depend on the machine: run a command\n"
         "on yours before you rely on a number. The contenders of one table ran side by side, in turns.\n"
     )
-    parts = (engine, libraries, sizes, spins, models, gpu, fluids, stores, clusters, long_run)
+    parts = (engine, libraries, sizes, spins, models, gpu, fluids, gradients, stores, clusters, long_run)
     return "\n".join([intro, *(line for part in parts for line in part())])
 
 

@@ -193,6 +193,19 @@ def test_benchmarks_page(reference):
     assert page.count("*Measured ") >= 7
 
 
+def test_recorded_gradients(reference):
+    """Gradients cost a few forward runs, and less than those of diffrax at the same number of steps."""
+    import benchmark_pages
+
+    found = record("gradients")
+    page = "".join(benchmark_pages.gradients())
+    for name, row in found["cases"].items():
+        assert f"| {name} | {benchmark_pages._three(row['gradient_us_per_step'])} |" in page
+        assert "su(" in name or row["ratio"] <= (5 if "rk4" in name or "semidirect" in name else 3), name
+        assert "diffrax" not in row or 5 * row["gradient_us_per_step"] <= row["diffrax"]["us_per_step"], name
+    assert sum("diffrax" in row for row in found["cases"].values()) == 6 and found["overhead_us"] <= 100
+
+
 def test_recorded_rates_on_a_gpu():
     """The goals of GPU kernels, and the two ratios that the guide quotes."""
     gpu = record("gpu")

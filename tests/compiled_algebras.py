@@ -70,7 +70,7 @@ def methods(name):
 def compiled(fn):
     """fn(a, *coordinates), compiled once an algebra: `call(name, …)` with a its methods.
 
-    With `derived=True` a has the methods of the base class, if the algebra overrides what is asked for.
+    With `derived=True` the algebra has the methods of the base class in place of its closed forms.
     """
 
     @cache
